@@ -1,0 +1,115 @@
+// Results, threads, buffers, random numbers, ISA names.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdio>
+#include <numeric>
+
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "base/threads.h"
+
+namespace hone {
+namespace {
+
+Result<int> Half(int n) {
+  if (n % 2 != 0) return InvalidInput("odd");
+  return n / 2;
+}
+Result<int> Quarter(int n) {
+  HONE_TRY(const int half, Half(n).Context("first half"));
+  HONE_RETURN_IF_ERROR(Half(half));
+  return half / 2;
+}
+
+TEST(Result, PassesValuesAndErrors) {
+  EXPECT_EQ(*Quarter(8), 2);
+  EXPECT_EQ(Quarter(7).error().message, "first half: odd");
+  EXPECT_EQ(Quarter(6).error().message, "odd");
+  EXPECT_EQ(Quarter(6).error().code, ErrorCode::kInvalidInput);
+}
+
+TEST(ThreadPool, EveryWorkerRunsOnceAndBarriersHold) {
+  for (const int count : {1, 2, 3, 7}) {
+    ThreadPool pool(count);
+    std::vector<int> ran(count);
+    std::atomic<int> before{0};
+    for (int round = 0; round < 200; ++round) {
+      pool.Run([&](int worker) {
+        before.fetch_add(1);
+        pool.Barrier();
+        EXPECT_EQ(before.load() % count, 0);
+        pool.Barrier();
+        ++ran[worker];
+      });
+    }
+    EXPECT_EQ(ran, std::vector<int>(count, 200));
+  }
+}
+
+TEST(ThreadPool, ParallelForCoversEachIndexOnceInWholeGrains) {
+  for (const int count : {1, 2, 3, 5}) {
+    ThreadPool pool(count);
+    for (const size_t n : {0u, 1u, 15u, 16u, 17u, 100u, 1000u}) {
+      std::vector<std::atomic<int>> hits(n);
+      pool.ParallelFor(n, 16, [&](size_t begin, size_t end) {
+        EXPECT_EQ(begin % 16, 0u);
+        for (size_t i = begin; i < end; ++i) hits[i].fetch_add(1);
+      });
+      for (const auto& hit : hits) EXPECT_EQ(hit.load(), 1);
+    }
+  }
+}
+
+TEST(Buffer, AlignedZeroedAndMovable) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1000}, size_t{5} << 20}) {
+    Buffer buffer(bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+    for (size_t i = 0; i < bytes; i += 997) EXPECT_EQ(buffer.data()[i], std::byte{0});
+    Buffer moved = std::move(buffer);
+    EXPECT_EQ(moved.size(), bytes);
+    EXPECT_EQ(buffer.size(), 0u);
+  }
+}
+
+TEST(MappedFile, MissingAndEmptyFilesAreErrorsWithThePath) {
+  const auto missing = MappedFile::Open("/no/such/file");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(missing.error().message.find("/no/such/file"), std::string::npos);
+  EXPECT_FALSE(MappedFile::Open("/tmp"));
+}
+
+TEST(Rng, UniformStaysInRangeAndSeedsRepeat) {
+  Rng a(1), b(1), c(2);
+  double sum = 0;
+  for (int i = 0; i < 10000; ++i) {
+    const double u = a.Uniform();
+    EXPECT_EQ(u, b.Uniform());
+    ASSERT_GE(u, 0.0);
+    ASSERT_LT(u, 1.0);
+    sum += u;
+  }
+  EXPECT_NEAR(sum / 10000, 0.5, 0.02);
+  EXPECT_NE(Rng(1).Next(), c.Next());
+  for (int i = 0; i < 1000; ++i) ASSERT_LT(a.Below(7), 7u);
+}
+
+TEST(Cpu, IsaFlagsResolve) {
+  CpuFacts facts;  // nothing: scalar only
+  EXPECT_EQ(*ResolveIsa(facts, "auto"), Isa::kScalar);
+  EXPECT_FALSE(ResolveIsa(facts, "avx2"));
+  EXPECT_FALSE(ResolveIsa(facts, "sse9"));
+  facts.avx2 = facts.fma = facts.f16c = facts.bmi2 = true;
+  EXPECT_EQ(*ResolveIsa(facts, "avx2"), Isa::kAvx2);
+  EXPECT_FALSE(ResolveIsa(facts, "avx512"));
+  facts.avx512f = facts.avx512bw = facts.avx512dq = facts.avx512vl = facts.avx512vnni = true;
+  EXPECT_EQ(*ResolveIsa(facts, "avx512"), Isa::kVnni);
+  EXPECT_EQ(*ResolveIsa(facts, "auto"), Isa::kVnni);
+  EXPECT_EQ(*ResolveIsa(facts, "scalar"), Isa::kScalar);
+}
+
+}  // namespace
+}  // namespace hone
