@@ -1,0 +1,37 @@
+// KvCache: the memory of all KV blocks of all layers. Who owns which block is decided by BlockPool (block_pool.h), a pure
+// state machine; this is only bytes. Layout of a block: kernels/attention/kv_view.h.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/memory.h"
+#include "kernels/attention/kv_view.h"
+
+namespace hone {
+
+struct KvCacheShape {
+  KvType type = KvType::kF32;
+  int layers = 0, kv_heads = 0, head_width = 0;
+  int blocks = 0;
+
+  uint64_t block_bytes() const {  // keys and values of one layer
+    return uint64_t{2} * kv_heads * head_width * kKvBlockTokens * KvElementBytes(type);
+  }
+  uint64_t total_bytes() const { return block_bytes() * layers * blocks; }
+};
+
+class KvCache {
+ public:
+  explicit KvCache(const KvCacheShape& shape);  // memory is reserved, pages are touched on first write
+  const KvCacheShape& shape() const { return shape_; }
+  // REQUIRES: 0 <= layer < shape().layers; block ids in [0, shape().blocks).
+  KvView View(int layer, const int32_t* blocks) const;
+  void CopyBlock(int from, int to);  // all layers; for copy-on-write
+
+ private:
+  KvCacheShape shape_;
+  mutable std::vector<Buffer> layers_;  // one a layer: [block][keys | values]
+};
+
+}  // namespace hone

@@ -1,0 +1,14 @@
+// Every limit of the engine in one place. Each is tested at its edge.
+#pragma once
+
+namespace hone {
+
+inline constexpr int kMaxDefaultContext = 8192;     // context when --ctx is not given: the model's, at most this
+inline constexpr int kDefaultMaxSequences = 16;     // running at once
+inline constexpr int kDefaultMaxQueue = 256;        // waiting
+inline constexpr int kDefaultStepTokens = 512;      // token budget of a step
+inline constexpr int kMaxStops = 64;                // stop strings a request
+inline constexpr int kMaxStopBytes = 4096;          // bytes a stop string
+inline constexpr int kMaxLogprobs = 64;             // best tokens reported a position
+
+}  // namespace hone

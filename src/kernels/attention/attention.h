@@ -1,0 +1,55 @@
+// Grouped-query attention over paged keys and values, causal, with online softmax (Milakov and Gimelshein 2018; the tiling
+// of FlashAttention, Dao 2022), in F32 arithmetic.
+//
+//   out[i][h] = sum_p softmax_p( cap(scale * q[i][h] . k[p][h / (H/G)]) ) * v[p][h / (H/G)]
+//   over p in (pos(i) - window, pos(i)], pos(i) = first_position + i; cap(s) = c * tanh(s / c) where a soft cap c is set.
+//   With a sink s[h], exp(s[h] - max) is added to the softmax's denominator only.
+//
+// The value of an output row depends on its query, its keys and its values alone: not on how a prompt was cut into chunks,
+// on other sequences of the step, on the number of threads. (Tiles are whole KV blocks, visited in order.)
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/cpu.h"
+#include "base/threads.h"
+#include "kernels/attention/kv_view.h"
+
+namespace hone {
+
+// The queries of one sequence in this step.
+struct AttentionJob {
+  const float* q = nullptr;  // row i at q + i * q_stride: [H][E]
+  int64_t q_stride = 0;
+  float* out = nullptr;      // row i at out + i * out_stride: [H][E]; may not alias q
+  int64_t out_stride = 0;
+  int rows = 0;              // queries; their positions are first_position, first_position + 1, ...
+  int first_position = 0;
+  KvView kv;                 // holds positions [0, first_position + rows)
+};
+
+// What is the same for all sequences of a layer.
+struct AttentionParams {
+  int heads = 0;             // H, a multiple of kv.kv_heads
+  float scale = 1;
+  float soft_cap = 0;        // 0: none
+  int window = 0;            // a token sees itself and the window - 1 before it; 0: all
+  const float* sinks = nullptr;  // [H], or nullptr
+};
+
+// Writes k and v rows (F32, row i at k + i * k_stride: [G][E]) of positions first_position + i into the cache.
+struct KvStoreJob {
+  const float* k = nullptr;
+  int64_t k_stride = 0;
+  const float* v = nullptr;
+  int64_t v_stride = 0;
+  int rows = 0;
+  int first_position = 0;
+  KvView kv;
+};
+
+void StoreKv(std::span<const KvStoreJob> jobs, Isa isa, ThreadPool& threads);
+void Attention(std::span<const AttentionJob> jobs, const AttentionParams& params, Isa isa, ThreadPool& threads);
+
+}  // namespace hone
