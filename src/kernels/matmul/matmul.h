@@ -1,0 +1,105 @@
+// Matrix multiplication with stored (float or low-bit) weights: y[m][n] = bias[n] + sum_k x[m][k] * W[n][k].
+//
+// W is [N out, K in], row-major in the file. Pack reorders it once into panels of 16 rows that every kernel reads, one row
+// of x or many (panel_format.h has the pictures). x and y are F32 rows.
+//
+// Arithmetic. F32, F16 and BF16 weights, and every type under PackOptions::exact: F32 products and sums. Other types: each row
+// of x is rounded once to int8 with one F32 scale per 32 elements; integer dot products are exact, so only that rounding
+// (about 0.4 % of the largest of 32 neighbours, at most half a step each) is lost. docs/kernels-matmul.md has the bounds.
+//
+// Batch invariance: for one packed matrix and ISA, the bits of y[m][n] depend only on row m of x: not on M, on the row's place,
+// on the number of threads or on the other jobs of the call.
+//
+// Kernels are listed in kernels.inc, best first; the same lines make dispatch, tests and benchmarks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "base/result.h"
+#include "base/threads.h"
+#include "tensor/tensor.h"
+
+namespace hone {
+
+struct MatmulKernel;  // kernel.h
+
+struct PackOptions {
+  Isa isa = Isa::kScalar;  // kernels of at most this level; the CPU must have it
+  bool exact = false;      // F32 activations with low-bit weights too: slower, no activation rounding
+};
+
+// True if Pack takes this weight type.
+bool CanMatmul(DType type);
+
+// A weight in panels. Move-only, immutable after Pack, safe to read from many threads. Holds 16 * ceil(N / 16) rows of the
+// same number of bytes as in the file.
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;  // empty: only assignment and operator bool
+
+  // Reads `weight` (rank 2, [N, K]) straight from where it lies, in parallel; the thread that will multiply a panel writes it
+  // first. The caller may give the source pages back afterwards. N or K of 0 is allowed (y is then bias or 0).
+  // Errors: rank is not 2, a type that CanMatmul refuses, K no multiple of the block.
+  static Result<PackedMatrix> Pack(const TensorView& weight, const PackOptions& options, ThreadPool& threads);
+
+  explicit operator bool() const { return kernel_ != nullptr; }
+  int64_t n() const { return n_; }
+  int64_t k() const { return k_; }
+  DType type() const { return type_; }
+  size_t bytes() const { return panels_.size(); }  // resident bytes
+  std::string_view kernel_name() const;            // "q4_0 int8 avx512-vnni"
+
+  // For kernels and their tests.
+  const MatmulKernel& kernel() const { return *kernel_; }
+  const std::byte* panel(int64_t i) const { return panels_.data() + i * panel_bytes_; }
+  int64_t panel_count() const { return (n_ + 15) / 16; }
+  size_t panel_bytes() const { return panel_bytes_; }
+
+ private:
+  DType type_ = DType::kF32;
+  int64_t n_ = 0, k_ = 0;
+  size_t panel_bytes_ = 0;
+  const MatmulKernel* kernel_ = nullptr;
+  Buffer panels_;
+};
+
+// One product. Row i of x starts at x + i * x_stride, row i of y at y + i * y_stride. x and y must not overlap.
+struct MatmulJob {
+  const PackedMatrix* weight = nullptr;
+  const float* x = nullptr;   // [m][weight->k()]
+  int64_t x_stride = 0;       // floats; >= k
+  float* y = nullptr;         // [m][weight->n()], overwritten
+  int64_t y_stride = 0;       // floats; >= n
+  int64_t m = 0;              // 0: nothing is done
+  const float* bias = nullptr;  // [n] or nullptr
+};
+
+// Working memory of Matmul: rounded inputs, one unpacked panel a thread. Made once and reused; one call at a time.
+class MatmulScratch {
+ public:
+  // Reserves for calls whose distinct inputs together have at most max_rows rows of at most max_k elements.
+  // A larger call works too, but allocates.
+  MatmulScratch(int64_t max_rows, int64_t max_k);
+  ~MatmulScratch();
+  MatmulScratch(MatmulScratch&&) noexcept;
+  MatmulScratch& operator=(MatmulScratch&&) noexcept;
+
+  struct State;
+  State& state() { return *state_; }
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// Runs all jobs in one fork-join, the panels of all jobs spread over the threads. Jobs with the same x, x_stride, m and k share
+// the rounded input. Many small jobs (experts of a mixture) in one call are balanced too. NaN or infinite inputs give NaN in
+// their own row only. REQUIRES: weights packed for an ISA this CPU has.
+void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool& threads);
+
+}  // namespace hone
