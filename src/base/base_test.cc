@@ -7,6 +7,7 @@
 
 #include "base/cpu.h"
 #include "base/memory.h"
+#include "base/nearest_name.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "base/threads.h"
@@ -109,6 +110,16 @@ TEST(Cpu, IsaFlagsResolve) {
   EXPECT_EQ(*ResolveIsa(facts, "avx512"), Isa::kVnni);
   EXPECT_EQ(*ResolveIsa(facts, "auto"), Isa::kVnni);
   EXPECT_EQ(*ResolveIsa(facts, "scalar"), Isa::kScalar);
+}
+
+TEST(NearestName, SuggestsWhatWasMeant) {
+  const std::vector<std::string> known = {"temperature", "top_k", "top_p", "stop"};
+  EXPECT_EQ(NearestName("temprature", known), "temperature");
+  EXPECT_EQ(NearestName("tpo_k", known), "top_k");
+  EXPECT_EQ(NearestName("stp", known), "stop");
+  EXPECT_EQ(NearestName("frequency", known), "");
+  EXPECT_EQ(NearestName("", known), "");
+  EXPECT_EQ(NearestName(std::string(100000, 'x'), known), "");
 }
 
 }  // namespace
