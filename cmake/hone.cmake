@@ -43,6 +43,9 @@ set(HONE_EXTERNAL_text PkgConfig::PCRE2 PkgConfig::UTF8PROC nlohmann_json::nlohm
 set(HONE_EXTERNAL_serve nlohmann_json::nlohmann_json OpenSSL::SSL OpenSSL::Crypto Boost::headers)
 set(HONE_EXTERNAL_cli nlohmann_json::nlohmann_json CLI11::CLI11)
 
+# Headers that most files of a folder need and that are slow to compile.
+set(HONE_PCH_cli <CLI/CLI.hpp>)
+
 # src/layers.txt: "folder: folders it may include". The order of its lines is the order of building.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/layers.txt)
 file(STRINGS ${CMAKE_SOURCE_DIR}/src/layers.txt lines REGEX "^[a-z]+:")
@@ -105,6 +108,9 @@ function(hone_folder folder)
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${HONE_ISA_${CMAKE_MATCH_1}};-O3;-fno-exceptions")
     endif()
   endforeach()
+  if(HONE_PCH_${folder})
+    target_precompile_headers(hone_${folder} PRIVATE ${HONE_PCH_${folder}})
+  endif()
   if(main)
     add_executable(hone ${main})
     target_link_libraries(hone PRIVATE hone_${folder})

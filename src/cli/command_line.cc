@@ -1,0 +1,130 @@
+// One CLI11 App for the one command that is asked for; the list of commands is commands.inc.
+#include "cli/command_line.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "base/nearest_name.h"
+#include "cli/command.h"
+#include "cli/exit_codes.h"
+
+namespace hone {
+namespace {
+
+struct CommandEntry {
+  const char* word;
+  const char* summary;
+  std::unique_ptr<Command> (*make)();
+};
+
+constexpr CommandEntry kCommands[] = {
+#define HONE_COMMAND(Name, word, summary) {word, summary, Make##Name##Command},
+#include "cli/commands.inc"
+#undef HONE_COMMAND
+};
+
+void PrintHelp(std::FILE* out) {
+  std::fprintf(out,
+               "hone %s: makes a language model fast and small on the hardware at hand, proves what each change gained\n"
+               "and cost, and serves the result.\n\n"
+               "Usage: hone COMMAND [MODEL] [FLAGS]     hone COMMAND --help     hone --version\n\nCommands:\n",
+               HONE_VERSION);
+  for (const CommandEntry& entry : kCommands) std::fprintf(out, "  %-10s %s\n", entry.word, entry.summary);
+  std::fprintf(out,
+               "\nMODEL is a GGUF file (first part of a split), a Hugging Face folder, builtin or builtin-draft.\n"
+               "stdout is the result, stderr everything else. Every flag can be given as HONE_FLAG_NAME in the environment\n"
+               "(--top-k as HONE_TOP_K) or in a file with --config.\n"
+               "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad input, 10 gate failed, 11 gate without evidence,\n"
+               "130 interrupted.\n\n"
+               "Try: hone run builtin -p \"What is a KV cache?\"\n");
+}
+
+int FailUsage(const std::string& message) {
+  std::fprintf(stderr, "hone: %s\n", message.c_str());
+  return kExitUsage;
+}
+
+std::string Environment(const std::string& flag) {  // "--top-k" is HONE_TOP_K
+  std::string name = "HONE_";
+  for (const char c : flag) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+std::vector<std::string> FlagNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// What was wrong with the flags, with the near one for an unknown flag.
+int FailParse(const CLI::App& app, const CLI::ParseError& error, const std::string& word) {
+  std::string message = error.what();
+  const std::vector<std::string> extras = app.remaining();
+  for (const std::string& extra : extras) {
+    if (extra.size() < 2 || extra[0] != '-') continue;
+    const std::string flag = extra.substr(0, extra.find('='));
+    const std::string near = NearestName(flag, FlagNames(app));
+    message = "unknown flag " + flag + (near.empty() ? "" : "; did you mean " + near + "?");
+    break;
+  }
+  return FailUsage(word + ": " + message + "\nSee hone " + word + " --help");
+}
+
+int RunCommand(const CommandEntry& entry, int argc, char** argv) {
+  CLI::App app(entry.summary, std::string("hone ") + entry.word);
+  std::unique_ptr<Command> command = entry.make();
+  CommonFlags flags;
+  command->AddFlags(app);
+  AddCommonFlags(app, &flags);
+  app.set_config("--config", "", "read flags from this TOML file (flag-name = value)")->group("Common");
+  app.get_formatter()->column_width(34);
+  for (CLI::Option* option : app.get_options()) {
+    const auto& names = option->get_lnames();
+    if (!names.empty() && names[0] != "help" && names[0] != "config") option->envname(Environment(names[0]));
+  }
+  try {
+    app.parse(argc - 1, argv + 1);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return kExitDone;
+  } catch (const CLI::FileError& error) {
+    return FailUsage(std::string(entry.word) + ": --config: " + error.what());
+  } catch (const CLI::ParseError& error) {
+    return FailParse(app, error, entry.word);
+  }
+  if (flags.deterministic && !flags.seed) flags.seed = 0;
+  const Result<int> result = command->Run(flags);
+  if (result) return *result;
+  std::fprintf(stderr, "hone %s: %s\n", entry.word, result.error().message.c_str());
+  return ExitCodeFor(result.error().code);
+}
+
+}  // namespace
+
+int RunCommandLine(int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  if (word.empty() || word == "--help" || word == "-h" || word == "help") {
+    PrintHelp(word.empty() ? stderr : stdout);
+    return word.empty() ? kExitUsage : kExitDone;
+  }
+  if (word == "--version") {
+    std::printf("hone %s\n", HONE_VERSION);
+    return kExitDone;
+  }
+  std::vector<std::string> words;
+  for (const CommandEntry& entry : kCommands) {
+    if (word == entry.word) return RunCommand(entry, argc, argv);
+    words.push_back(entry.word);
+  }
+  const std::string near = NearestName(word, words);
+  return FailUsage("unknown command '" + word + "'" + (near.empty() ? "" : "; did you mean " + near + "?") +
+                   "\nSee hone --help");
+}
+
+}  // namespace hone

@@ -1,0 +1,52 @@
+// See common_flags.h.
+#include "cli/common_flags.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+namespace hone {
+
+Result<KvType> CommonFlags::kv_type() const {
+  if (kv == "f32") return KvType::kF32;
+  if (kv == "f16") return KvType::kF16;
+  if (kv == "bf16") return KvType::kBF16;
+  return UsageError("--kv '" + kv + "' is not known; use f32, f16 or bf16");
+}
+
+bool CommonFlags::progress() const { return !quiet && isatty(STDERR_FILENO) != 0; }
+
+void AddCommonFlags(CLI::App& app, CommonFlags* flags) {
+  const char* group = "Common";
+  app.add_option("--threads", flags->threads, "threads for the work (default: the physical cores this process may use)")
+      ->check(CLI::Range(1, 1024))->group(group);
+  app.add_option("--isa", flags->isa, "highest instruction set to use: scalar, avx2, avx512, amx or auto")
+      ->capture_default_str()->group(group);
+  app.add_option("--ctx", flags->ctx, "longest sequence in tokens (default: the model's context, at most 8192)")
+      ->check(CLI::PositiveNumber)->group(group);
+  app.add_option("--kv", flags->kv, "type of cached keys and values: f32, f16 or bf16")->capture_default_str()->group(group);
+  app.add_option("--seed", flags->seed, "seed of sampling (default: random, reported)")->group(group);
+  app.add_flag("--exact", flags->exact, "32-bit activations everywhere, also with quantised weights; slower")->group(group);
+  app.add_flag("--deterministic", flags->deterministic,
+               "seed 0 unless --seed is given; results never depend on batch or threads in any case")->group(group);
+  app.add_option("--pre", flags->pre, "force a pre-tokenizer kind when a GGUF names none or an unknown one")->group(group);
+  app.add_flag("--json", flags->json, "the result as one JSON object (JSON lines where it streams)")->group(group);
+  app.add_flag("--quiet", flags->quiet, "no progress and no statistics on stderr")->group(group);
+  app.add_flag("-v,--verbose", flags->verbose, "say more on stderr")->group(group);
+}
+
+RuntimeOwner::RuntimeOwner(const CommonFlags& flags)
+    : cpu_(ReadCpuFacts()),
+      log_(flags.quiet ? LogLevel::kWarn : flags.verbose ? LogLevel::kDebug : LogLevel::kInfo) {}
+
+Result<std::unique_ptr<RuntimeOwner>> RuntimeOwner::Create(const CommonFlags& flags) {
+  std::unique_ptr<RuntimeOwner> owner(new RuntimeOwner(flags));
+  HONE_TRY(const Isa isa, ResolveIsa(owner->cpu_, flags.isa));
+  owner->threads_ = std::make_unique<ThreadPool>(flags.threads > 0 ? flags.threads : owner->cpu_.physical_cores);
+  owner->runtime_ = Runtime{&owner->cpu_, isa, owner->threads_.get(), &owner->log_, &owner->clock_};
+  owner->log_.Debug("{}: {} threads, kernels up to {} (CPU offers {})", owner->cpu_.brand, owner->threads_->count(),
+                    IsaName(isa), IsaName(owner->cpu_.best_isa()));
+  return owner;
+}
+
+}  // namespace hone

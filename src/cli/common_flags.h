@@ -1,0 +1,53 @@
+// Flags that every command takes, and what they are turned into: a Runtime, an opened model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/runtime.h"
+#include "engine/engine.h"
+
+namespace CLI {
+class App;
+}
+
+namespace hone {
+
+struct CommonFlags {
+  int threads = 0;            // 0: physical cores that this process may use
+  std::string isa = "auto";
+  int ctx = 0;                // 0: the model's context, at most kMaxDefaultContext
+  std::string kv = "f16";
+  std::optional<uint64_t> seed;
+  bool exact = false;
+  bool deterministic = false;
+  std::string pre;            // forces a pre-tokenizer kind; "" as the model says
+  bool json = false;
+  bool quiet = false;
+  bool verbose = false;
+
+  Result<KvType> kv_type() const;
+  bool progress() const;      // stderr is a terminal and --quiet is not given
+};
+
+void AddCommonFlags(CLI::App& app, CommonFlags* flags);
+
+// The Runtime and everything it points to, made once a process.
+class RuntimeOwner {
+ public:
+  static Result<std::unique_ptr<RuntimeOwner>> Create(const CommonFlags& flags);
+  const Runtime& runtime() const { return runtime_; }
+
+ private:
+  explicit RuntimeOwner(const CommonFlags& flags);
+  CpuFacts cpu_;
+  Log log_;
+  Clock clock_;
+  std::unique_ptr<ThreadPool> threads_;
+  Runtime runtime_;
+};
+
+}  // namespace hone

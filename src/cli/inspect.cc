@@ -1,0 +1,162 @@
+// hone inspect: what a model is, before it is loaded.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/exit_codes.h"
+#include "cli/input.h"
+#include "cli/model_path.h"
+#include "cli/progress.h"
+#include "models/model.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace hone {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Weights {
+  uint64_t parameters = 0, bytes = 0;
+  std::map<std::string_view, std::pair<uint64_t, uint64_t>> by_type;  // type: tensors, bytes
+  double bits_per_weight() const { return parameters > 0 ? 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters) : 0; }
+};
+
+Weights Count(const Checkpoint& checkpoint) {
+  Weights weights;
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    weights.parameters += tensor.view.shape.elements();
+    weights.bytes += tensor.view.bytes();
+    auto& [tensors, bytes] = weights.by_type[Info(tensor.view.type).name];
+    ++tensors;
+    bytes += tensor.view.bytes();
+  }
+  return weights;
+}
+
+class InspectCommand : public Command {
+ public:
+  void AddFlags(CLI::App& app) override {
+    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
+    app.add_flag("--tensors", tensors_, "list every tensor (--json always does)");
+  }
+
+  Result<int> Run(const CommonFlags& flags) override {
+    HONE_TRY(const KvType kv, flags.kv_type());
+    HONE_TRY(const auto checkpoint, OpenModel(model_));
+    const Weights weights = Count(*checkpoint);
+    // A file without weights, or of an architecture that hone cannot run, still has tensors and a tokenizer to show.
+    const Result<ModelConfig> config = ReadModelConfig(*checkpoint);
+    const auto tokenizer = Tokenizer::FromCheckpoint(*checkpoint, flags.pre);
+    const auto chat_template = ChatTemplateFromCheckpoint(*checkpoint);
+    if (!config && checkpoint->tensors().empty() && !tokenizer) return config.error();
+    if (flags.json) {
+      WriteJson(*checkpoint, weights, config, tokenizer, chat_template, kv);
+    } else {
+      WriteTable(*checkpoint, weights, config, tokenizer, chat_template, kv, flags.ctx);
+    }
+    return kExitDone;
+  }
+
+ private:
+  using TokenizerResult = Result<std::shared_ptr<const Tokenizer>>;
+
+  static const char* Format(const Checkpoint& checkpoint) { return checkpoint.is_folder() ? "safetensors" : "gguf"; }
+
+  // What the file itself calls its architecture, also where hone has no family for it.
+  static std::string Architecture(const Checkpoint& checkpoint, const Result<ModelConfig>& config) {
+    if (config) return config->architecture;
+    if (checkpoint.gguf() != nullptr) return checkpoint.gguf()->String("general.architecture", "").value();
+    if (checkpoint.config() == nullptr) return "";
+    const auto names = checkpoint.config()->Strings("architectures");
+    return names && !names->empty() ? names->front() : "";
+  }
+
+  void WriteJson(const Checkpoint& checkpoint, const Weights& weights, const Result<ModelConfig>& config,
+                 const TokenizerResult& tokenizer, const Result<ChatTemplate>& chat_template, KvType kv) const {
+    ordered_json json = {{"format", Format(checkpoint)},
+                         {"architecture", Architecture(checkpoint, config)},
+                         {"name", config && !config->name.empty() ? config->name : ModelName(model_, checkpoint)},
+                         {"parameters", weights.parameters},
+                         {"file_bytes", checkpoint.file_bytes()},
+                         {"weight_bytes", weights.bytes},
+                         {"bits_per_weight", weights.bits_per_weight()}};
+    if (config) {
+      json.update(ordered_json{{"family", config->family}, {"layers", config->layers}, {"width", config->width},
+                               {"heads", config->heads}, {"kv_heads", config->kv_heads}, {"head_width", config->head_width},
+                               {"ffn_width", config->ffn_width}, {"vocab", config->vocab}, {"context", config->context},
+                               {"experts", config->experts}, {"experts_per_token", config->experts_per_token},
+                               {"kv_bytes_per_token", config->kv_bytes_per_token(KvElementBytes(kv))}});
+    } else {
+      json["runs"] = false;
+      json["reason"] = config.error().message;
+    }
+    if (tokenizer) {
+      json["tokenizer"] = {{"kind", (*tokenizer)->kind()}, {"vocab", (*tokenizer)->vocab_size()}};
+      if ((*tokenizer)->bos()) json["tokenizer"]["bos"] = *(*tokenizer)->bos();
+      json["tokenizer"]["end"] = (*tokenizer)->end_ids();
+    } else {
+      json["tokenizer"] = {{"error", tokenizer.error().message}};
+    }
+    json["chat_template"] = chat_template.has_value();
+    json["tensors"] = ordered_json::array();
+    for (const NamedTensor& tensor : checkpoint.tensors()) {
+      ordered_json shape = ordered_json::array();
+      for (int i = 0; i < tensor.view.shape.rank(); ++i) shape.push_back(tensor.view.shape[i]);
+      json["tensors"].push_back({{"name", tensor.name}, {"shape", shape}, {"type", Info(tensor.view.type).name},
+                                 {"bytes", tensor.view.bytes()}});
+    }
+    WriteOut(json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  }
+
+  void WriteTable(const Checkpoint& checkpoint, const Weights& weights, const Result<ModelConfig>& config,
+                  const TokenizerResult& tokenizer, const Result<ChatTemplate>& chat_template, KvType kv, int ctx) const {
+    std::string out;
+    const auto row = [&](std::string_view key, const std::string& value) { out += fmt::format("{:<18} {}\n", key, value); };
+    row("path", checkpoint.path());
+    row("format", fmt::format("{}, {} on disk", Format(checkpoint), FormatBytes(checkpoint.file_bytes())));
+    row("architecture", Architecture(checkpoint, config));
+    row("parameters", fmt::format("{:.1f} M in {} tensors, {:.2f} bits per weight",
+                                  static_cast<double>(weights.parameters) / 1e6, checkpoint.tensors().size(),
+                                  weights.bits_per_weight()));
+    for (const auto& [type, count] : weights.by_type) {
+      row("", fmt::format("{:<8} {:>5} tensors  {}", type, count.first, FormatBytes(count.second)));
+    }
+    if (config) {
+      row("layers", fmt::format("{}, width {}, FFN {}", config->layers, config->width, config->ffn_width));
+      row("attention", fmt::format("{} heads, {} KV heads of {}", config->heads, config->kv_heads, config->head_width));
+      if (config->experts > 0) row("experts", fmt::format("{}, {} a token", config->experts, config->experts_per_token));
+      row("vocabulary", std::to_string(config->vocab));
+      const int context = ctx > 0 ? ctx : std::min(config->context, kMaxDefaultContext);
+      const uint64_t kv_bytes = config->kv_bytes_per_token(KvElementBytes(kv));
+      row("context", fmt::format("{} (made for {})", context, config->context));
+      row("KV cache", fmt::format("{} a token, {} at context {}", FormatBytes(kv_bytes), FormatBytes(kv_bytes * context), context));
+      row("memory", fmt::format("about {} for one sequence of {} tokens", FormatBytes(weights.bytes + kv_bytes * context), context));
+    } else {
+      row("runs", "no: " + config.error().message);
+    }
+    row("tokenizer", tokenizer ? fmt::format("{}, {} tokens", (*tokenizer)->kind(), (*tokenizer)->vocab_size())
+                               : "cannot be used: " + tokenizer.error().message);
+    row("chat template", chat_template ? fmt::format("yes, {} bytes", chat_template->source().size()) : "none");
+    if (tensors_) {
+      out += "\n";
+      for (const NamedTensor& tensor : checkpoint.tensors()) {
+        out += fmt::format("{:<44} {:<8} {:<20} {}\n", tensor.name, Info(tensor.view.type).name, tensor.view.shape.ToString(),
+                           FormatBytes(tensor.view.bytes()));
+      }
+    }
+    WriteOut(out);
+  }
+
+  std::string model_;
+  bool tensors_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeInspectCommand() { return std::make_unique<InspectCommand>(); }
+
+}  // namespace hone

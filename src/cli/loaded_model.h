@@ -1,0 +1,36 @@
+// A model with everything that is needed to talk to it: tokenizer, template, engine. What run, chat and serve start from.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/common_flags.h"
+#include "engine/engine.h"
+#include "formats/checkpoint.h"
+#include "models/model.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace hone {
+
+// Members are destroyed in reverse order: the engine before the threads it uses.
+struct LoadedModel {
+  std::unique_ptr<RuntimeOwner> runtime;
+  std::shared_ptr<const Checkpoint> checkpoint;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;  // nullptr: a base model
+  std::shared_ptr<Model> model;
+  std::unique_ptr<Engine> engine;
+  std::string name;
+  double load_s = 0;
+};
+
+// Opens and loads MODEL with progress on stderr. `options`: what the command knows (max_sequences ...); context and KV type
+// come from the flags.
+Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags, EngineOptions options);
+
+// Sampling as the model's generation_config.json suggests: temperature, top_p, top_k, 0.7 and 0.95 where it says nothing.
+Result<SamplingParams> SuggestedSampling(const Checkpoint& checkpoint);
+
+}  // namespace hone

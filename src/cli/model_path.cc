@@ -1,0 +1,52 @@
+// See model_path.h.
+#include "cli/model_path.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* BuiltinFolder(const std::string& model) {
+  if (model == "builtin") return "builtin/main";
+  if (model == "builtin-draft") return "builtin/draft";
+  return nullptr;
+}
+
+}  // namespace
+
+Result<std::string> AssetsFolder() {
+  std::vector<fs::path> places;
+  if (const char* given = std::getenv("HONE_ASSETS")) places.emplace_back(given);
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  if (!error) {
+    places.push_back(program / ".." / "share" / "hone");
+    places.push_back(program / ".." / "assets");
+  }
+  std::string looked;
+  for (const fs::path& place : places) {
+    if (fs::is_directory(place / "builtin", error)) return fs::weakly_canonical(place, error).string();
+    looked += (looked.empty() ? "" : ", ") + place.lexically_normal().string();
+  }
+  return NotFound("the built-in models are not installed; looked in " + looked +
+                  " (set HONE_ASSETS to the folder that holds builtin/)");
+}
+
+Result<std::shared_ptr<const Checkpoint>> OpenModel(const std::string& model) {
+  if (const char* folder = BuiltinFolder(model); folder != nullptr && !fs::exists(model)) {
+    HONE_TRY(const std::string assets, AssetsFolder());
+    return Checkpoint::Open(assets + "/" + folder);
+  }
+  return Checkpoint::Open(model);
+}
+
+std::string ModelName(const std::string& model, const Checkpoint& checkpoint) {
+  return BuiltinFolder(model) != nullptr ? model : checkpoint.name();
+}
+
+}  // namespace hone
