@@ -1,4 +1,5 @@
 // GGUF v2/v3: one file, or the parts of a split opened through the first. Layout and checks: docs/formats/gguf.md.
+// Writing tensor by tensor, without holding them all: formats/gguf_writer.h.
 //
 // Everything that comes from the file is checked in Open; after that no accessor can run past a buffer. Tensor data stays in
 // the mapping. A GgufFile is immutable and may be read from many threads; views live as long as it does.
@@ -34,6 +35,20 @@ struct GgufValue {
                std::vector<double>, std::vector<bool>, std::vector<std::string>>
       value;
   bool operator==(const GgufValue&) const = default;
+
+  // What writers use most.
+  static GgufValue U16(uint16_t x) { return {GgufType::kU16, GgufType::kU32, uint64_t{x}}; }
+  static GgufValue U32(uint32_t x) { return {GgufType::kU32, GgufType::kU32, uint64_t{x}}; }
+  static GgufValue U64(uint64_t x) { return {GgufType::kU64, GgufType::kU32, x}; }
+  static GgufValue I32(int32_t x) { return {GgufType::kI32, GgufType::kU32, int64_t{x}}; }
+  static GgufValue F32(float x) { return {GgufType::kF32, GgufType::kU32, double{x}}; }
+  static GgufValue Bool(bool x) { return {GgufType::kBool, GgufType::kU32, x}; }
+  static GgufValue String(std::string x) { return {GgufType::kString, GgufType::kU32, std::move(x)}; }
+  static GgufValue Strings(std::vector<std::string> x) { return {GgufType::kArray, GgufType::kString, std::move(x)}; }
+  // REQUIRES: every element fits the named type (writing checks it).
+  static GgufValue I32s(std::vector<int64_t> x) { return {GgufType::kArray, GgufType::kI32, std::move(x)}; }
+  static GgufValue U32s(std::vector<uint64_t> x) { return {GgufType::kArray, GgufType::kU32, std::move(x)}; }
+  static GgufValue F32s(std::vector<double> x) { return {GgufType::kArray, GgufType::kF32, std::move(x)}; }
 };
 
 class GgufFile {
@@ -68,6 +83,8 @@ class GgufFile {
   const NamedTensor* FindTensor(std::string_view name) const;           // nullptr if absent
   // The pages of this tensor are not needed soon.
   void Release(const TensorView& view) const;
+  // What is odd about the file but does no harm: unused bytes at its end, data that had to be copied to be aligned.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   GgufFile() = default;
@@ -80,14 +97,26 @@ class GgufFile {
   std::vector<NamedTensor> tensors_;
   std::unordered_map<std::string_view, size_t> tensor_index_;
   std::vector<std::shared_ptr<const MappedFile>> parts_;
+  std::vector<Buffer> copies_;  // of tensors that the file does not align
+  std::vector<std::string> warnings_;
 };
 
 // What a GGUF file is made of; written under a temporary name and renamed when complete. Tensor bytes are copied from the
-// views, padded to the alignment. Version 3.
+// views, padded to the alignment. Version 3. Metadata that names a part of a split (split.*) is left out.
 struct GgufContents {
   std::vector<std::pair<std::string, GgufValue>> metadata;  // general.alignment, where given, is obeyed
   std::vector<NamedTensor> tensors;
 };
 Result<void> WriteGguf(const std::string& path, const GgufContents& contents);
+
+// Parts end before they hold more than either number; a tensor larger than max_bytes gets a part of its own.
+struct GgufSplitLimits {
+  uint64_t max_bytes = 0;    // of tensor data; 0: no limit
+  uint64_t max_tensors = 0;  // 0: no limit
+};
+// Writes `prefix`-00001-of-0000N.gguf ... and returns their paths. Part 1 has all metadata, the others only split.*. Part 1 is
+// renamed last, so that an unfinished set does not open.
+Result<std::vector<std::string>> WriteGgufSplit(const std::string& prefix, const GgufContents& contents,
+                                                const GgufSplitLimits& limits);
 
 }  // namespace hone

@@ -1,5 +1,6 @@
 // safetensors: one file, or a folder's shards through model.safetensors.index.json. Layout and checks:
 // docs/formats/safetensors.md. Everything is checked in Open; tensor data stays in the mapping. Immutable, thread-safe.
+// Writing tensor by tensor, without holding them all: formats/safetensors_writer.h.
 #pragma once
 
 #include <map>
@@ -39,13 +40,15 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
   std::vector<std::string> warnings_;
   std::vector<std::shared_ptr<const MappedFile>> files_;
+  std::vector<Buffer> copies_;  // of tensors that a file does not align
 };
-
-// Writes one file under a temporary name and renames it when complete. Order: dtype size falling, then name, as the reference
-// writer does. REQUIRES: names are unique.
+// Writes one file under a temporary name and renames it when complete. Order: dtype size falling (the reference's rank of
+// dtypes), then name, as the reference writer does. Metadata should hold {"format": "pt"}: transformers asks for it.
+// REQUIRES: names are unique.
 Result<void> WriteSafetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata);
-// Splits at `shard_bytes` into model-0000i-of-0000n.safetensors plus model.safetensors.index.json; one file if all fits.
+// Splits at `shard_bytes` into model-0000i-of-0000n.safetensors plus model.safetensors.index.json; one model.safetensors if all
+// fits. Refuses a folder with other weights (model*.safetensors or an index that this would not replace).
 Result<void> WriteSafetensorsFolder(const std::string& folder, const std::vector<NamedTensor>& tensors,
                                     const std::map<std::string, std::string>& metadata, uint64_t shard_bytes);
 

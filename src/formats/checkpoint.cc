@@ -1,0 +1,214 @@
+// Decides what a path is. The order of questions stands in OpenFolder; each refusal says what was there and what to give.
+#include "formats/checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "formats/gguf_split.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr size_t kMaxListed = 2000;  // entries of a folder that are looked at
+
+// Levenshtein distance of two short names.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t substitute = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, substitute});
+    }
+  }
+  return row.back();
+}
+
+std::vector<std::string> Entries(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end && names.size() < kMaxListed; it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string Joined(const std::vector<std::string>& names, size_t most) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), most); ++i) text += (i > 0 ? ", " : "") + names[i];
+  return names.size() > most ? text + ", ..." : text;
+}
+
+Error PathNotFound(const std::string& path) {
+  fs::path full(path);
+  if (full.filename().empty()) full = full.parent_path();
+  const fs::path parent = full.has_parent_path() ? full.parent_path() : fs::path(".");
+  const std::string name = full.filename().string();
+  std::error_code error;
+  if (!fs::is_directory(parent, error)) {
+    return NotFound(path + ": no such file or folder (there is no folder " + parent.string() +
+                    "); give a GGUF file or a model folder, or fetch a model of the hub first with `hone pull OWNER/NAME`");
+  }
+  std::vector<std::pair<size_t, std::string>> near;
+  for (const std::string& entry : Entries(parent)) {
+    const size_t distance = name.size() < 256 && entry.size() < 256 ? Distance(name, entry) : entry.size();
+    const bool close = distance <= std::max<size_t>(2, name.size() / 4) || (name.size() >= 3 && entry.starts_with(name));
+    if (close) near.emplace_back(distance, (parent / entry).string());
+  }
+  std::sort(near.begin(), near.end());
+  std::vector<std::string> names;
+  for (const auto& [distance, entry] : near) names.push_back(entry);
+  if (names.empty()) {
+    return NotFound(path + ": no such file or folder; give a GGUF file or a model folder, or fetch a model of the hub first "
+                    "with `hone pull OWNER/NAME`");
+  }
+  return NotFound(path + ": no such file or folder; did you mean " + Joined(names, 3) + "?");
+}
+
+bool IsFirstPart(const std::string& name) { return name.find("-00001-of-") != std::string::npos; }
+bool IsLaterPart(const std::string& name) {
+  const size_t at = name.rfind("-of-");
+  if (at == std::string::npos || at < 6 || name.size() != at + 9 + 5 || IsFirstPart(name)) return false;
+  return name[at - 6] == '-' && std::all_of(name.begin() + at - 5, name.begin() + at, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+struct FolderFacts {
+  bool config = false, tokenizer = false, safetensors = false, adapter = false;
+  std::vector<std::string> ggufs, pickles;
+};
+
+FolderFacts Survey(const fs::path& folder) {
+  FolderFacts facts;
+  std::error_code error;
+  const auto has = [&](const char* name) { return fs::exists(folder / name, error); };
+  facts.config = has("config.json");
+  facts.tokenizer = has("tokenizer.json");
+  facts.adapter = has("adapter_config.json");
+  facts.safetensors = has("model.safetensors.index.json") || has("model.safetensors");
+  for (const std::string& name : Entries(folder)) {
+    if (name.ends_with(".gguf") && !IsLaterPart(name)) facts.ggufs.push_back(name);
+    if (name.ends_with(".safetensors") && !name.starts_with("adapter_model") && !name.starts_with("consolidated")) {
+      facts.safetensors = true;
+    }
+    if (name.starts_with("pytorch_model") || name.ends_with(".pth") || name.ends_with(".pt") || name.ends_with(".ckpt")) {
+      facts.pickles.push_back(name);
+    }
+  }
+  return facts;
+}
+
+Error NotAModel(const std::string& path, const FolderFacts& facts) {
+  if (facts.adapter) {
+    return InvalidInput(path + ": this is an adapter (adapter_config.json), not a model; give its base model and name the adapter apart");
+  }
+  // A copy of the hub's cache holds the model two folders down.
+  const fs::path snapshots = fs::path(path) / "snapshots";
+  std::vector<std::string> below;
+  std::error_code error;
+  for (const fs::path& base : {fs::path(path), snapshots}) {
+    for (const std::string& name : Entries(base)) {
+      const FolderFacts inner = fs::is_directory(base / name, error) ? Survey(base / name) : FolderFacts();
+      if (inner.config || !inner.ggufs.empty()) below.push_back((base / name).string());
+      if (below.size() > 3) break;
+    }
+  }
+  return InvalidInput(path + ": no config.json, no tokenizer.json and no .gguf file in this folder, wanted a Hugging Face folder or one "
+                      "GGUF file" + (below.empty() ? "; give the model's own folder" : "; did you mean " + Joined(below, 3) + "?"));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::Open(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) return PathNotFound(path);
+  std::shared_ptr<Checkpoint> checkpoint(new Checkpoint());
+  checkpoint->path_ = path;
+
+  if (!fs::is_directory(status)) {
+    if (!fs::is_regular_file(status)) return InvalidInput(path + ": neither a file nor a folder; give a GGUF file or a model folder");
+    if (path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json")) {
+      const fs::path parent = fs::path(path).parent_path();
+      return InvalidInput(path + ": one file of a Hugging Face model; give the folder that holds it and its config.json: " +
+                          (parent.empty() ? "." : parent.string()));
+    }
+    HONE_TRY(checkpoint->gguf_, GgufFile::Open(path));
+    return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+  }
+
+  const FolderFacts facts = Survey(path);
+  if (!facts.safetensors && !facts.ggufs.empty()) {
+    if (facts.ggufs.size() > 1) {
+      return InvalidInput(path + ": " + std::to_string(facts.ggufs.size()) + " GGUF files in this folder, wanted one; name the file: " +
+                          Joined(facts.ggufs, 8));
+    }
+    HONE_TRY(checkpoint->gguf_, GgufFile::Open((fs::path(path) / facts.ggufs[0]).string()));
+    return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+  }
+  if (!facts.safetensors && !facts.pickles.empty()) {
+    return Unsupported(path + ": its weights are Python pickles (" + Joined(facts.pickles, 2) +
+                       "), which can run code and are not read; convert them to safetensors, or download that form of the model");
+  }
+  if (!facts.config && !facts.tokenizer) {
+    if (facts.safetensors) {
+      return InvalidInput(path + ": .safetensors files but no config.json, which says what the model is; download config.json too");
+    }
+    return NotAModel(path, facts);
+  }
+  const fs::path base(path);
+  if (facts.config) {
+    HONE_TRY(checkpoint->config_, JsonConfig::Read((base / "config.json").string()));
+  }
+  if (fs::exists(base / "generation_config.json", error)) {
+    HONE_TRY(checkpoint->generation_, JsonConfig::Read((base / "generation_config.json").string()));
+  }
+  if (facts.safetensors) {
+    HONE_TRY(checkpoint->safetensors_, SafetensorsFile::OpenFolder(path));
+  }
+  return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+}
+
+std::string Checkpoint::name() const {
+  std::error_code error;
+  fs::path full = fs::absolute(gguf_ ? gguf_->path() : path_, error).lexically_normal();
+  if (full.filename().empty()) full = full.parent_path();
+  if (!gguf_) return full.filename().string();
+  std::string stem = full.stem().string();
+  const size_t part = stem.find("-00001-of-");
+  if (part != std::string::npos && part + 15 == stem.size()) stem.resize(part);
+  return stem;
+}
+
+const std::vector<NamedTensor>& Checkpoint::tensors() const {
+  static const std::vector<NamedTensor> kNone;
+  if (gguf_) return gguf_->tensors();
+  return safetensors_ ? safetensors_->tensors() : kNone;
+}
+
+const NamedTensor* Checkpoint::FindTensor(std::string_view name) const {
+  if (gguf_) return gguf_->FindTensor(name);
+  return safetensors_ ? safetensors_->FindTensor(name) : nullptr;
+}
+
+uint64_t Checkpoint::file_bytes() const {
+  if (gguf_) return gguf_->file_bytes();
+  return safetensors_ ? safetensors_->file_bytes() : 0;
+}
+
+std::vector<std::string> Checkpoint::warnings() const {
+  if (gguf_) return gguf_->warnings();
+  return safetensors_ ? safetensors_->warnings() : std::vector<std::string>();
+}
+
+void Checkpoint::Release(const TensorView& view) const {
+  if (gguf_) gguf_->Release(view);
+  if (safetensors_) safetensors_->Release(view);
+}
+
+}  // namespace hone
