@@ -1,0 +1,304 @@
+// The plan of attention: which kernel, and how sequences x KV heads x query tiles (x chunks of keys) are shared by the threads.
+// No arithmetic on values here: results are the same for every plan (task.h says why).
+#include "kernels/attention/attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/attention/task.h"
+
+namespace hone {
+
+#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits) \
+  void Attention##name(const AttentionTask& task) noexcept;      \
+  void AttentionMerge##name(const AttentionTask& task) noexcept; \
+  void KvStore##name(const KvStoreTask& task) noexcept;
+#include "kernels/attention/kernels.inc"
+#undef HONE_ATTENTION_KERNEL
+
+namespace {
+
+struct Kernels {
+  Isa level;
+  int tile_rows;
+  bool splits;
+  AttentionKernel attention;
+  AttentionMergeKernel merge;
+  KvStoreKernel store;
+};
+
+constexpr Kernels kKernels[] = {
+#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits) \
+  {Isa::level, tile_rows, splits, Attention##name, AttentionMerge##name, KvStore##name},
+#include "kernels/attention/kernels.inc"
+#undef HONE_ATTENTION_KERNEL
+};
+
+const Kernels& Choose(Isa isa) {
+  for (const Kernels& kernels : kKernels) {
+    if (isa >= kernels.level) return kernels;
+  }
+  HONE_CHECK(false, "the scalar kernel is always listed");
+  return kKernels[0];
+}
+
+// Below this many multiply-adds (about two microseconds of one core) waking other threads costs more than it gives.
+constexpr int64_t kInlineWork = 64 * 1024;
+// A row costs at least as much as reading the keys and values: tiles with few rows are charged for this many.
+constexpr int kLeastCostRows = 8;
+
+int Blocks(int tokens) { return (tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
+
+// One sequence of the call: its tiles, or, where it has too few of them for the threads, its chunks.
+struct JobPlan {
+  int flat_rows = 0, tiles = 0;
+  int chunk_begin = 0, chunk_end = 0;  // that its rows see
+  int64_t items_per_head = 0;          // tiles, or chunks where split
+  float* partials = nullptr;           // not nullptr: split
+  int64_t partial_floats_per_head = 0;
+};
+
+class Plan {
+ public:
+  Plan(std::span<const AttentionJob> jobs, const AttentionParams& params, const Kernels& kernels)
+      : jobs_(jobs), params_(params), kernels_(kernels), window_(params.window > 0 ? params.window : INT_MAX) {}
+
+  int64_t work() const { return work_; }
+
+  // Counts tiles and their cost. Of any plan, the values are the same; this one keeps `threads` threads equally busy.
+  void Measure() {
+    for (const AttentionJob& job : jobs_) {
+      const JobPlan plan = Shape(job);
+      int64_t head_cost = 0;
+      for (int tile = 0; tile < plan.tiles; ++tile) {
+        const int64_t cost = TileCost(job, plan, tile);
+        head_cost += cost;
+        largest_cost_ = std::max(largest_cost_, cost);
+      }
+      total_cost_ += head_cost * job.kv.kv_heads;
+      work_ += head_cost * job.kv.kv_heads * kKvBlockTokens * 2 * job.kv.head_width;
+    }
+  }
+
+  // Splits decoding sequences by chunks where their tasks are too long for an even share.
+  void SplitFor(int threads) {
+    threads_ = threads;
+    split_ = kernels_.splits && threads > 1 && largest_cost_ * threads * 8 > total_cost_ * 9;
+    if (!split_) return;
+    size_t floats = 0;
+    for (const AttentionJob& job : jobs_) floats += PartialFloats(job, Shape(job));
+    if (floats == 0) {
+      split_ = false;
+      return;
+    }
+    partials_.resize(floats);
+  }
+
+  void Run(ThreadPool& threads) {
+    std::atomic<int64_t> next{0}, next_merge{0};
+    threads.Run([&](int) {
+      Drain(&next, [&](const AttentionJob& job, const JobPlan& plan, int head, int64_t item) {
+        kernels_.attention(Task(job, plan, head, item));
+      });
+      if (!split_) return;
+      threads.Barrier();
+      DrainMerges(&next_merge);
+    });
+  }
+
+  void RunInline() {
+    std::atomic<int64_t> next{0};
+    Drain(&next, [&](const AttentionJob& job, const JobPlan& plan, int head, int64_t item) {
+      kernels_.attention(Task(job, plan, head, item));
+    });
+  }
+
+ private:
+  JobPlan Shape(const AttentionJob& job) const {
+    JobPlan plan;
+    plan.flat_rows = job.rows * (params_.heads / job.kv.kv_heads);
+    plan.tiles = (plan.flat_rows + kernels_.tile_rows - 1) / kernels_.tile_rows;
+    plan.chunk_begin = FirstSeen(job.first_position) / kAttentionChunk;
+    plan.chunk_end = (job.first_position + std::max(job.rows, 1) - 1) / kAttentionChunk + 1;
+    plan.items_per_head = plan.tiles;
+    return plan;
+  }
+
+  int FirstSeen(int position) const { return window_ > position ? 0 : position - (window_ - 1); }
+
+  int TileBegin(int tile) const { return tile * kernels_.tile_rows; }
+  int TileEnd(const JobPlan& plan, int tile) const { return std::min(plan.flat_rows, (tile + 1) * kernels_.tile_rows); }
+
+  // In rows x blocks.
+  int64_t TileCost(const AttentionJob& job, const JobPlan& plan, int tile) const {
+    const int group = params_.heads / job.kv.kv_heads;
+    const int first = job.first_position + TileBegin(tile) / group;
+    const int last = job.first_position + (TileEnd(plan, tile) - 1) / group;
+    const int blocks = Blocks(last + 1) - FirstSeen(first) / kKvBlockTokens;
+    return int64_t{blocks} * std::max(kLeastCostRows, TileEnd(plan, tile) - TileBegin(tile));
+  }
+
+  // Floats of partial results where the job is worth splitting, else 0.
+  size_t PartialFloats(const AttentionJob& job, const JobPlan& plan) const {
+    const int chunks = plan.chunk_end - plan.chunk_begin;
+    if (plan.tiles != 1 || chunks < 2 || TileCost(job, plan, 0) * threads_ * 2 < total_cost_) return 0;
+    return static_cast<size_t>(job.kv.kv_heads) * chunks * plan.flat_rows * AttentionPartialFloats(job.kv.head_width);
+  }
+
+  // The job's plan with its share of the partials, which start `*offset` floats in.
+  JobPlan Place(const AttentionJob& job, size_t* offset) {
+    JobPlan plan = Shape(job);
+    const size_t floats = split_ ? PartialFloats(job, plan) : 0;
+    if (floats > 0) {
+      plan.partials = partials_.data() + *offset;
+      plan.partial_floats_per_head = static_cast<int64_t>(floats) / job.kv.kv_heads;
+      plan.items_per_head = plan.chunk_end - plan.chunk_begin;
+      *offset += floats;
+    }
+    return plan;
+  }
+
+  // Takes items from the shared counter until none is left. Items are numbered by job, KV head, then tile; a head's last
+  // tiles, which see most keys, come first, so that the last items of the call are short.
+  template <typename Work>
+  void Drain(std::atomic<int64_t>* next, Work work) {
+    int64_t item = next->fetch_add(1, std::memory_order_relaxed), first = 0;
+    size_t offset = 0;
+    for (const AttentionJob& job : jobs_) {
+      const JobPlan plan = Place(job, &offset);
+      const int64_t items = plan.items_per_head * job.kv.kv_heads;
+      while (item < first + items) {
+        const int64_t local = item - first;
+        const int64_t in_head = plan.items_per_head - 1 - local % plan.items_per_head;
+        work(job, plan, static_cast<int>(local / plan.items_per_head), in_head);
+        item = next->fetch_add(1, std::memory_order_relaxed);
+      }
+      first += items;
+    }
+  }
+
+  void DrainMerges(std::atomic<int64_t>* next) {
+    int64_t item = next->fetch_add(1, std::memory_order_relaxed), first = 0;
+    size_t offset = 0;
+    for (const AttentionJob& job : jobs_) {
+      const JobPlan plan = Place(job, &offset);
+      if (plan.partials == nullptr) continue;
+      while (item < first + job.kv.kv_heads) {
+        AttentionTask task = Task(job, plan, static_cast<int>(item - first), 0);
+        task.chunk_begin = plan.chunk_begin;
+        task.chunk_end = plan.chunk_end;
+        kernels_.merge(task);
+        item = next->fetch_add(1, std::memory_order_relaxed);
+      }
+      first += job.kv.kv_heads;
+    }
+  }
+
+  AttentionTask Task(const AttentionJob& job, const JobPlan& plan, int head, int64_t item) const {
+    const int width = job.kv.head_width, group = params_.heads / job.kv.kv_heads;
+    const size_t head_bytes = static_cast<size_t>(kKvBlockTokens) * width * KvElementBytes(job.kv.type);
+    AttentionTask task;
+    task.q = job.q + int64_t{head} * group * width;
+    task.q_stride = job.q_stride;
+    task.out = job.out + int64_t{head} * group * width;
+    task.out_stride = job.out_stride;
+    task.group = group;
+    task.head_width = width;
+    task.first_position = job.first_position;
+    task.type = job.kv.type;
+    task.keys = job.kv.keys + head * head_bytes;
+    task.values = job.kv.values + head * head_bytes;
+    task.block_stride = job.kv.block_stride;
+    task.blocks = job.kv.blocks;
+    task.scale = params_.scale;
+    task.soft_cap = params_.soft_cap;
+    task.window = window_;
+    task.sinks = params_.sinks != nullptr ? params_.sinks + int64_t{head} * group : nullptr;
+    if (plan.partials != nullptr) {
+      task.row_end = plan.flat_rows;
+      task.chunk_begin = plan.chunk_begin + static_cast<int>(item);
+      task.chunk_end = task.chunk_begin + 1;
+      task.partials = plan.partials + head * plan.partial_floats_per_head;
+      task.partials_chunk = plan.chunk_begin;
+    } else {
+      task.row_begin = TileBegin(static_cast<int>(item));
+      task.row_end = TileEnd(plan, static_cast<int>(item));
+      task.chunk_begin = FirstSeen(job.first_position + task.row_begin / group) / kAttentionChunk;
+      task.chunk_end = (job.first_position + (task.row_end - 1) / group) / kAttentionChunk + 1;
+    }
+    return task;
+  }
+
+  const std::span<const AttentionJob> jobs_;
+  const AttentionParams& params_;
+  const Kernels& kernels_;
+  const int window_;
+  int threads_ = 1;
+  int64_t total_cost_ = 0, largest_cost_ = 0, work_ = 0;
+  bool split_ = false;
+  std::vector<float> partials_;  // [job][KV head][chunk][flat row][AttentionPartialFloats]
+};
+
+void Store(const KvStoreJob& job, int head, int block, KvStoreKernel kernel) {
+  const int width = job.kv.head_width;
+  const int begin = std::max(job.first_position, block * kKvBlockTokens);
+  const int end = std::min(job.first_position + job.rows, (block + 1) * kKvBlockTokens);
+  KvStoreTask task;
+  task.k = job.k + int64_t{begin - job.first_position} * job.k_stride + int64_t{head} * width;
+  task.k_stride = job.k_stride;
+  task.v = job.v + int64_t{begin - job.first_position} * job.v_stride + int64_t{head} * width;
+  task.v_stride = job.v_stride;
+  task.rows = end - begin;
+  task.place = begin - block * kKvBlockTokens;
+  task.head_width = width;
+  task.type = job.kv.type;
+  task.keys = job.kv.KeyBlock(head, block);
+  task.values = job.kv.ValueBlock(head, block);
+  kernel(task);
+}
+
+}  // namespace
+
+void StoreKv(std::span<const KvStoreJob> jobs, Isa isa, ThreadPool& threads) {
+  const KvStoreKernel kernel = Choose(isa).store;
+  int64_t numbers = 0, items = 0;
+  for (const KvStoreJob& job : jobs) {
+    HONE_CHECK(job.kv.head_width >= 1 && job.kv.head_width <= kMaxHeadWidth && job.first_position >= 0);
+    if (job.rows <= 0) continue;
+    numbers += int64_t{2} * job.rows * job.kv.kv_heads * job.kv.head_width;
+    items += int64_t{job.kv.kv_heads} * (Blocks(job.first_position + job.rows) - job.first_position / kKvBlockTokens);
+  }
+  const auto store_items = [&](size_t begin, size_t end) {
+    int64_t first = 0;
+    for (const KvStoreJob& job : jobs) {
+      if (job.rows <= 0) continue;
+      const int first_block = job.first_position / kKvBlockTokens;
+      const int blocks = Blocks(job.first_position + job.rows) - first_block;
+      const int64_t count = int64_t{job.kv.kv_heads} * blocks;
+      const int64_t from = std::max<int64_t>(begin, first) - first, to = std::min<int64_t>(end, first + count) - first;
+      for (int64_t item = from; item < to; ++item) {
+        Store(job, static_cast<int>(item / blocks), first_block + static_cast<int>(item % blocks), kernel);
+      }
+      first += count;
+    }
+  };
+  if (numbers < kInlineWork / 2) return store_items(0, static_cast<size_t>(items));
+  threads.ParallelFor(static_cast<size_t>(items), 1, store_items);
+}
+
+void Attention(std::span<const AttentionJob> jobs, const AttentionParams& params, Isa isa, ThreadPool& threads) {
+  for (const AttentionJob& job : jobs) {
+    HONE_CHECK(job.kv.head_width >= 1 && job.kv.head_width <= kMaxHeadWidth && job.first_position >= 0);
+    HONE_CHECK(job.kv.kv_heads >= 1 && params.heads % job.kv.kv_heads == 0);
+  }
+  Plan plan(jobs, params, Choose(isa));
+  plan.Measure();
+  if (threads.count() == 1 || plan.work() < kInlineWork) return plan.RunInline();
+  plan.SplitFor(threads.count());
+  plan.Run(threads);
+}
+
+}  // namespace hone
