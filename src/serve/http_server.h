@@ -1,0 +1,44 @@
+// HttpServer: listens, parses HTTP/1.1 (and 1.0), keeps connections alive, writes answers with back-pressure.
+//
+// Promises: one I/O thread for all connections; a handler never waits for a socket; a request beyond HttpLimits is refused
+// with its status, and never read into memory first; pipelined requests are answered in order; a client that goes away is
+// noticed while its request is worked on. Refuses: HTTP/2, upgrades, TLS (docs/server.md says how to put a proxy in front).
+// Third-party code (Boost.Beast) stays in http_server.cc and http_connection.*.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "serve/http.h"
+#include "serve/limits.h"
+
+namespace hone {
+
+// Called on the I/O thread for each complete request; must not block.
+using HttpHandler = std::function<void(HttpRequest request, std::shared_ptr<ResponseWriter> writer)>;
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;     // 0: any free one
+  std::string server_header;  // value of Server:
+  HttpLimits limits;
+  Log* log = nullptr;  // may be null
+};
+
+class HttpServer {
+ public:
+  // Binds, listens, starts the I/O thread. Errors: an address that is not one, a port in use (named, with what to try).
+  static Result<std::unique_ptr<HttpServer>> Start(HttpOptions options, HttpHandler handler);
+  virtual ~HttpServer() = default;  // stops
+
+  virtual int port() const = 0;
+  virtual size_t connections() const = 0;  // open now; any thread
+  // Accepts no more, closes idle connections, gives those at work `drain_s` seconds to end, then closes them (their OnGone
+  // is called). Returns when the I/O thread is gone. Calling it again does nothing. Not from the I/O thread.
+  virtual void Stop(double drain_s) = 0;
+};
+
+}  // namespace hone
