@@ -1,0 +1,169 @@
+// The program as users and scripts run it: results on stdout, messages on stderr, exit codes, suggestions.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "base/test_shared.h"
+
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::string TempPath(const std::string& name) { return testing::TempDir() + "hone_e2e_" + std::to_string(getpid()) + "_" + name; }
+
+std::string WriteTemp(const std::string& name, const std::string& text) {
+  const std::string path = TempPath(name);
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+// Runs `hone ARGS` in a shell; `before` goes in front (environment, a pipe).
+Outcome Hone(const std::string& args, const std::string& before = "") {
+  const std::string out = TempPath("out"), err = TempPath("err");
+  const std::string line = before + " '" HONE_PROGRAM "' " + args + " >'" + out + "' 2>'" + err + "' </dev/null";
+  const int status = std::system(line.c_str());
+  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ReadAll(out), ReadAll(err)};
+  std::remove(out.c_str());
+  std::remove(err.c_str());
+  return outcome;
+}
+
+bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Cli, HelpListsEveryCommandAndExitsZero) {
+  const Outcome help = Hone("--help");
+  EXPECT_EQ(help.code, 0);
+  for (const char* word : {"run", "chat", "serve", "inspect", "tokenize", "template", "logits", "convert"}) {
+    EXPECT_TRUE(Contains(help.out, std::string("  ") + word)) << word;
+    const Outcome one = Hone(std::string(word) + " --help");
+    EXPECT_EQ(one.code, 0) << word;
+    EXPECT_TRUE(Contains(one.out, "--threads")) << word;
+  }
+  EXPECT_EQ(Hone("").code, 2);
+  EXPECT_TRUE(Contains(Hone("--version").out, "hone "));
+}
+
+TEST(Cli, WrongUsageIsTwoAndSuggests) {
+  EXPECT_EQ(Hone("rnu builtin").code, 2);
+  EXPECT_TRUE(Contains(Hone("rnu builtin").err, "did you mean run?"));
+  const Outcome flag = Hone("run builtin -p x --temprature 1");
+  EXPECT_EQ(flag.code, 2);
+  EXPECT_TRUE(Contains(flag.err, "did you mean --temperature?")) << flag.err;
+  EXPECT_EQ(Hone("run builtin").code, 2);                                  // no prompt
+  EXPECT_EQ(Hone("run").code, 2);                                          // no model
+  EXPECT_EQ(Hone("run builtin -p x --temperature hot").code, 2);
+  EXPECT_EQ(Hone("run builtin -p x --logit-bias 5").code, 2);
+  EXPECT_EQ(Hone("run builtin -p x --isa sse9").code, 2);
+  EXPECT_EQ(Hone("run builtin -p x --kv f64").code, 2);
+  EXPECT_EQ(Hone("run builtin -p x --threads 0").code, 2);
+  EXPECT_EQ(Hone("run builtin -p x --config /no/such.toml").code, 2);
+}
+
+TEST(Cli, BadInputIsThreeAndNamesTheFile) {
+  const Outcome missing = Hone("inspect /no/such/model.gguf");
+  EXPECT_EQ(missing.code, 3);
+  EXPECT_TRUE(Contains(missing.err, "/no/such/model.gguf"));
+  EXPECT_TRUE(missing.out.empty());
+  const std::string junk = WriteTemp("junk.gguf", "GGUF this is not one");
+  EXPECT_EQ(Hone("run " + junk + " -p x").code, 3);
+  const std::string ids = WriteTemp("ids.json", "[1, 999999]");
+  const Outcome bad = Hone("logits builtin --ids " + ids + " -o " + TempPath("x"));
+  EXPECT_EQ(bad.code, 3);
+  EXPECT_TRUE(Contains(bad.err, "999999")) << bad.err;
+}
+
+TEST(Cli, RunWritesOnlyTheTextToStdout) {
+  const std::string args = "run builtin -p 'What is the opposite of dry?' --temperature 0";
+  const Outcome run = Hone(args);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.out, "The opposite of dry is wet.\n");
+  EXPECT_TRUE(Contains(run.err, "tok/s")) << run.err;
+  EXPECT_EQ(Hone(args + " --quiet").err, "");
+  const Outcome json = Hone(args + " --json");
+  EXPECT_TRUE(Contains(json.out, "\"finish_reason\":\"stop\"")) << json.out;
+  EXPECT_TRUE(Contains(json.out, "\"text\":\"The opposite of dry is wet.\"")) << json.out;
+}
+
+TEST(Cli, FlagsComeFromEnvironmentAndConfigFile) {
+  const std::string args = "run builtin -p 'Tell me a story about a fox and a lamp.' --temperature 0 --json";
+  EXPECT_TRUE(Contains(Hone(args + " -n 3").out, "\"output_tokens\":3"));
+  EXPECT_TRUE(Contains(Hone(args, "HONE_MAX_TOKENS=4").out, "\"output_tokens\":4"));
+  const std::string config = WriteTemp("c.toml", "max-tokens = 5\n");
+  EXPECT_TRUE(Contains(Hone(args + " --config " + config).out, "\"output_tokens\":5"));
+  EXPECT_TRUE(Contains(Hone(args + " -n 3 --config " + config, "HONE_MAX_TOKENS=4").out, "\"output_tokens\":3"));
+}
+
+TEST(Cli, SeedsRepeatAndStopsCut) {
+  const std::string args = "run builtin -p 'Tell me a story about a fox and a lamp.' --temperature 1.5 -n 40";
+  const Outcome a = Hone(args + " --seed 7"), b = Hone(args + " --seed 7 --threads 1"), c = Hone(args + " --seed 8");
+  EXPECT_EQ(a.out, b.out);
+  EXPECT_NE(a.out, c.out);
+  const Outcome stop = Hone("run builtin -p 'What is the opposite of dry?' --temperature 0 --stop ' is'");
+  EXPECT_EQ(stop.out, "The opposite of dry\n");
+}
+
+TEST(Cli, TokenizeRoundTrips) {
+  const std::string text = "The fox has a lamp.\n  12 + 30 = 42 \xc3\xa9\xf0\x9f\x98\x80";
+  const std::string in = WriteTemp("text", text);
+  const Outcome ids = Hone("tokenize builtin -f " + in);
+  EXPECT_EQ(ids.code, 0) << ids.err;
+  const Outcome back = Hone("tokenize builtin --decode " + WriteTemp("ids2", ids.out));
+  EXPECT_EQ(back.out, text);
+  EXPECT_EQ(Hone("tokenize builtin -p ''").out, "[]\n");
+  EXPECT_EQ(Hone("tokenize builtin -p '<|im_end|>' --parse-special").out, "[2]\n");
+  EXPECT_NE(Hone("tokenize builtin -p '<|im_end|>'").out, "[2]\n");
+}
+
+TEST(Cli, TemplateRendersAndRaises) {
+  const std::string messages = WriteTemp("m.json", R"({"messages": [{"role": "user", "content": "hi"}], "add_generation_prompt": true})");
+  EXPECT_EQ(Hone("template builtin -m " + messages).out, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  const std::string raising = WriteTemp("r.jinja", "{{ raise_exception('no ' + messages[0].role) }}");
+  const Outcome raised = Hone("template " + raising + " -m " + messages);
+  EXPECT_EQ(raised.code, 3);
+  EXPECT_TRUE(Contains(raised.err, "no user"));
+  const std::string clock = WriteTemp("t.jinja", "{{ strftime_now('%Y-%m-%d') }}");
+  EXPECT_EQ(Hone("template " + clock + " -m " + messages + " --now 2026-01-02T03:04:05").out, "2026-01-02");
+}
+
+TEST(Cli, InspectSaysWhatTheModelIs) {
+  const Outcome json = Hone("inspect builtin --json");
+  EXPECT_EQ(json.code, 0) << json.err;
+  for (const char* part : {"\"layers\": 8", "\"width\": 256", "\"kv_heads\": 2", "\"head_width\": 64", "\"vocab\": 2048",
+                           "\"context\": 4096", "\"format\": \"safetensors\"", "\"type\": \"BF16\""}) {
+    EXPECT_TRUE(Contains(json.out, part)) << part;
+  }
+  EXPECT_TRUE(Contains(Hone("inspect builtin").out, "chat template"));
+}
+
+TEST(Cli, ChatKeepsTheConversation) {
+  const std::string input = WriteTemp("chat.in", "My name is Vera.\nWhat is my name?\n/exit\n");
+  const std::string out = TempPath("chat.out");
+  const int status = std::system(("'" HONE_PROGRAM "' chat builtin --temperature 0 --quiet <'" + input + "' >'" + out + "'").c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(ReadAll(out), "Nice to meet you, Vera.\nYour name is Vera.\n");
+}
+
+TEST(Cli, SmolLmAnswers) {
+  HONE_NEED_SHARED(model, "models/smollm2-135m-instruct-q4_1.gguf");
+  const Outcome run = Hone("run '" + model + "' --chat -p 'What is the capital of France?' --temperature 0 -n 40");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_TRUE(Contains(run.out, "Paris")) << run.out;
+}
+
+}  // namespace
