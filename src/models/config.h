@@ -52,6 +52,10 @@ struct ModelConfig {
 
   int experts = 0, experts_per_token = 0, expert_ffn_width = 0;  // mixture of experts; 0: dense
   bool renormalise_experts = true;
+  int shared_ffn_width = 0;         // a gated expert that every token takes (Qwen2-MoE); 0: none
+
+  bool norms_store_minus_one = false;  // the file holds w - 1 of every norm (Gemma in Hugging Face form)
+  bool qkv_bias = false, output_bias = false, ffn_bias = false;  // which projections have a bias
 
   uint64_t kv_bytes_per_token(size_t element_bytes) const {
     return uint64_t{2} * layers * kv_heads * head_width * element_bytes;

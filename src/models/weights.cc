@@ -1,0 +1,122 @@
+// See weights.h. Each canonical name has one place to go; a name of the map without a place is our own bug.
+#include "models/weights.h"
+
+#include <fmt/format.h>
+
+#include "kernels/dequantize/dequantize.h"
+
+namespace hone {
+
+std::vector<float> ReadVector(const Weight& weight) {
+  std::vector<float> values(weight.view.shape.elements());
+  DequantizeRow(weight.view.type, weight.view.data, static_cast<int64_t>(values.size()), values.data());
+  if (weight.plus_one) {
+    for (float& value : values) value += 1;
+  }
+  return values;
+}
+
+namespace {
+
+class Loader {
+ public:
+  Loader(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config, const WeightLoadOptions& options,
+         ThreadPool& threads)
+      : checkpoint_(checkpoint), map_(map), config_(config), options_(options), threads_(threads) {
+    for (const Weight& weight : map.weights()) total_bytes_ += weight.view.bytes();
+  }
+
+  Result<ModelWeights> Load() {
+    ModelWeights all;
+    const Weight* embedding = map_.Find("token_embd.weight");
+    HONE_CHECK(embedding != nullptr);
+    all.embedding = embedding->view;
+    all.layers.resize(config_.layers);
+    for (int i = 0; i < config_.layers; ++i) HONE_RETURN_IF_ERROR(LoadLayer(i, all.layers[i]));
+    Vector("output_norm.weight", all.output_norm);
+    Linear output;
+    HONE_RETURN_IF_ERROR(Matrix(config_.tied_embeddings ? "token_embd" : "output", output));
+    all.output = std::move(output.weight);
+    checkpoint_.Release(embedding->view);
+    Advance(config_.tied_embeddings ? 0 : embedding->view.bytes());
+    all.bytes = bytes_;
+    return all;
+  }
+
+ private:
+  Result<void> LoadLayer(int index, LayerWeights& layer) {
+    layer.index = index;
+    layer.config = &config_.layer[index];
+    prefix_ = fmt::format("blk.{}.", index);
+    Vector("attn_norm.weight", layer.attn_norm);
+    HONE_RETURN_IF_ERROR(Matrix("attn_q", layer.q));
+    HONE_RETURN_IF_ERROR(Matrix("attn_k", layer.k));
+    HONE_RETURN_IF_ERROR(Matrix("attn_v", layer.v));
+    HONE_RETURN_IF_ERROR(Matrix("attn_output", layer.attn_output));
+    Vector("attn_q_norm.weight", layer.q_norm);
+    Vector("attn_k_norm.weight", layer.k_norm);
+    Vector("post_attention_norm.weight", layer.post_attn_norm);
+    Vector("ffn_norm.weight", layer.ffn_norm);
+    HONE_RETURN_IF_ERROR(Ffn("ffn_gate", "ffn_up", "ffn_down", layer.ffn));
+    HONE_RETURN_IF_ERROR(Matrix("ffn_gate_inp", layer.router));
+    if (layer.router.weight) layer.experts.resize(config_.experts);
+    for (size_t e = 0; e < layer.experts.size(); ++e) {
+      HONE_RETURN_IF_ERROR(Ffn(fmt::format("ffn_gate.{}", e), fmt::format("ffn_up.{}", e), fmt::format("ffn_down.{}", e),
+                               layer.experts[e]));
+    }
+    HONE_RETURN_IF_ERROR(Ffn("ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", layer.shared));
+    HONE_RETURN_IF_ERROR(Matrix("ffn_gate_inp_shexp", layer.shared_gate));
+    Vector("post_ffw_norm.weight", layer.post_ffn_norm);
+    prefix_.clear();
+    return {};
+  }
+
+  Result<void> Ffn(const std::string& gate, const std::string& up, const std::string& down, FfnWeights& ffn) {
+    HONE_RETURN_IF_ERROR(Matrix(gate, ffn.gate));
+    HONE_RETURN_IF_ERROR(Matrix(up, ffn.up));
+    return Matrix(down, ffn.down);
+  }
+
+  // Both leave the place empty where the model has no such weight.
+  void Vector(const std::string& name, std::vector<float>& values) {
+    const Weight* weight = map_.Find(prefix_ + name);
+    if (weight == nullptr) return;
+    values = ReadVector(*weight);
+    bytes_ += values.size() * sizeof(float);
+    Advance(weight->view.bytes());
+  }
+
+  Result<void> Matrix(const std::string& name, Linear& linear) {
+    const Weight* weight = map_.Find(prefix_ + name + ".weight");
+    if (weight == nullptr) return {};
+    HONE_TRY(linear.weight, PackedMatrix::Pack(weight->view, options_.pack, threads_)
+                                .Context(fmt::format("{}: tensor {}", checkpoint_.path(), weight->file_name)));
+    bytes_ += linear.weight.bytes();
+    checkpoint_.Release(weight->view);
+    Advance(weight->view.bytes());
+    Vector(name + ".bias", linear.bias);
+    return {};
+  }
+
+  void Advance(uint64_t bytes) {
+    done_bytes_ += bytes;
+    if (options_.progress) options_.progress(done_bytes_, total_bytes_);
+  }
+
+  const Checkpoint& checkpoint_;
+  const WeightMap& map_;
+  const ModelConfig& config_;
+  const WeightLoadOptions& options_;
+  ThreadPool& threads_;
+  std::string prefix_;
+  uint64_t bytes_ = 0, done_bytes_ = 0, total_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<ModelWeights> LoadWeights(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,
+                                 const WeightLoadOptions& options, ThreadPool& threads) {
+  return Loader(checkpoint, map, config, options, threads).Load();
+}
+
+}  // namespace hone

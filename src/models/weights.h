@@ -1,0 +1,70 @@
+// The weights of a decoder as its forward pass wants them: matrices packed for kernels/matmul, vectors as F32. Made from a
+// WeightMap; every source page is given back to the file once its matrix is packed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/result.h"
+#include "base/runtime.h"
+#include "formats/checkpoint.h"
+#include "kernels/matmul/matmul.h"
+#include "models/config.h"
+#include "models/weight_map.h"
+
+namespace hone {
+
+// y = W x + b.
+struct Linear {
+  PackedMatrix weight;
+  std::vector<float> bias;  // [N] or empty
+  const float* bias_or_null() const { return bias.empty() ? nullptr : bias.data(); }
+};
+
+// gate, up: [F, D]; down: [D, F].
+struct FfnWeights {
+  Linear gate, up, down;
+};
+
+// One layer. What a family does not have stays empty.
+struct LayerWeights {
+  int index = 0;
+  const LayerConfig* config = nullptr;
+
+  std::vector<float> attn_norm;       // before attention [D]
+  Linear q, k, v, attn_output;
+  std::vector<float> q_norm, k_norm;  // [E], a head at a time; or the whole projection [H * E], [G * E] (OLMo 2)
+  std::vector<float> post_attn_norm;  // on attention's output [D]
+
+  std::vector<float> ffn_norm;        // before the feed-forward [D]
+  FfnWeights ffn;                     // dense layers
+  Linear router;                      // [experts, D]
+  std::vector<FfnWeights> experts;
+  FfnWeights shared;                  // the expert every token takes
+  Linear shared_gate;                 // [1, D]
+  std::vector<float> post_ffn_norm;   // on the feed-forward's output [D]
+};
+
+struct ModelWeights {
+  TensorView embedding;               // [V, D], in the file's mapping
+  std::vector<LayerWeights> layers;
+  std::vector<float> output_norm;     // [D]
+  PackedMatrix output;                // [V, D]; packed from the embedding where they are tied
+
+  uint64_t bytes = 0;                 // resident: packed matrices and vectors
+};
+
+struct WeightLoadOptions {
+  PackOptions pack;
+  std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
+};
+
+// `config` must outlive the weights (layers point into it). Errors name the file and the tensor.
+Result<ModelWeights> LoadWeights(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,
+                                 const WeightLoadOptions& options, ThreadPool& threads);
+
+// A stored vector as F32, 1 added where the file leaves it out.
+std::vector<float> ReadVector(const Weight& weight);
+
+}  // namespace hone
