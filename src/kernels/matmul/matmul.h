@@ -55,16 +55,16 @@ class PackedMatrix {
   size_t bytes() const { return panels_.size(); }  // resident bytes
   std::string_view kernel_name() const;            // "q4_0 int8 avx512-vnni"
 
-  // For kernels and their tests.
+  // For kernels and their tests. A tile is 32 rows of W: panels 0 and 1 of 16 rows, the last tile perhaps only panel 0.
   const MatmulKernel& kernel() const { return *kernel_; }
-  const std::byte* panel(int64_t i) const { return panels_.data() + i * panel_bytes_; }
-  int64_t panel_count() const { return (n_ + 15) / 16; }
-  size_t panel_bytes() const { return panel_bytes_; }
+  int64_t tile_count() const { return (n_ + 31) / 32; }
+  int panels_of(int64_t tile) const { return n_ - tile * 32 > 16 ? 2 : 1; }
+  // Where a panel's bytes of the stretch of K that begins at k0 lie. REQUIRES: k0 < k, a multiple of the format's stretch.
+  const std::byte* Find(int64_t tile, int panel, int64_t k0) const;
 
  private:
   DType type_ = DType::kF32;
   int64_t n_ = 0, k_ = 0;
-  size_t panel_bytes_ = 0;
   const MatmulKernel* kernel_ = nullptr;
   Buffer panels_;
 };

@@ -1,0 +1,125 @@
+// F32 arithmetic with AVX-512: products of F32 weights and rows, rounding rows to int8, codes to F32 weights, float unpacking.
+//
+// Products: 12 rows by 32 columns, 24 accumulators; each broadcast of x serves two FMAs, each load of weights twelve.
+#include <string.h>
+
+#include "kernels/matmul/intrinsics.h"
+#include "kernels/matmul/tile.h"
+
+namespace hone {
+namespace {
+
+template <int kRows>
+inline void Rows(const FloatTile& t, int row) {
+  const float* x = t.x + row * t.x_stride;
+  const float* w0 = t.weights[0];
+  const float* w1 = t.weights[1];
+  __m512 acc[kRows][2];
+  for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
+  for (int k = 0; k < t.k; ++k, w0 += kPanelRows, w1 += kPanelRows) {
+    const __m512 a = _mm512_loadu_ps(w0), b = _mm512_loadu_ps(w1);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+      const __m512 xk = _mm512_set1_ps(x[r * t.x_stride + k]);
+      acc[r][0] = _mm512_fmadd_ps(a, xk, acc[r][0]);
+      acc[r][1] = _mm512_fmadd_ps(b, xk, acc[r][1]);
+    }
+  }
+  float* out = t.accumulator + row * kTileColumns;
+  for (int r = 0; r < kRows; ++r, out += kTileColumns) {
+    _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), acc[r][0]));
+    _mm512_storeu_ps(out + 16, _mm512_add_ps(_mm512_loadu_ps(out + 16), acc[r][1]));
+  }
+}
+
+inline void RowsOf(const FloatTile& t, int row, int rows) {
+  switch (rows) {
+    case 12: return Rows<12>(t, row);
+    case 11: return Rows<11>(t, row);
+    case 10: return Rows<10>(t, row);
+    case 9: return Rows<9>(t, row);
+    case 8: return Rows<8>(t, row);
+    case 7: return Rows<7>(t, row);
+    case 6: return Rows<6>(t, row);
+    case 5: return Rows<5>(t, row);
+    case 4: return Rows<4>(t, row);
+    case 3: return Rows<3>(t, row);
+    case 2: return Rows<2>(t, row);
+    default: return Rows<1>(t, row);
+  }
+}
+
+inline __m256i LoadHalves(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+
+}  // namespace
+
+void MultiplyFloatsAvx512(const FloatTile& t) {
+  const int tiles = (t.rows + 11) / 12;
+  for (int tile = 0; tile < tiles; ++tile) {
+    const int row = t.rows * tile / tiles;
+    RowsOf(t, row, t.rows * (tile + 1) / tiles - row);
+  }
+}
+
+void RoundRowAvx512(const float* x, int64_t k, int8_t* codes, float* scales, int32_t* sums) {
+  for (int64_t g = 0; g < k / 32; ++g, x += 32, codes += 32, sums += 2) {
+    const __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
+    // The largest magnitude by its bits: a NaN is larger than infinity, so it is not lost.
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    const int32_t bits = _mm512_reduce_max_epi32(_mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
+                                                                  _mm512_and_si512(_mm512_castps_si512(b), magnitude)));
+    float amax;
+    memcpy(&amax, &bits, 4);
+    const bool zero = amax < kSmallestAmax;
+    scales[g] = zero ? 0.0f : amax / 127.0f;
+    const __m512 inverse = _mm512_set1_ps(zero ? 0.0f : 127.0f / amax);
+    const __m512i qa = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)), qb = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
+    const __m128i ca = _mm512_cvtsepi32_epi8(qa), cb = _mm512_cvtsepi32_epi8(qb);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), ca);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + 16), cb);
+    // Sum of 16 signed bytes: + 128 each makes them unsigned for VPSADBW.
+    const __m128i bias = _mm_set1_epi8(-128), none = _mm_setzero_si128();
+    const __m128i sa = _mm_sad_epu8(_mm_xor_si128(ca, bias), none), sb = _mm_sad_epu8(_mm_xor_si128(cb, bias), none);
+    sums[0] = _mm_cvtsi128_si32(sa) + _mm_extract_epi32(sa, 2) - 2048;
+    sums[1] = _mm_cvtsi128_si32(sb) + _mm_extract_epi32(sb, 2) - 2048;
+  }
+}
+
+void DequantizeCodesAvx512(const uint8_t* codes, const float* scales, const float* mins, int k, int group, int offset,
+                           float* weights) {
+  const __m512i byte = _mm512_set1_epi32(255), bias = _mm512_set1_epi32(offset);
+  for (int quad = 0; quad < k / 4; ++quad, codes += 64, weights += 4 * kPanelRows) {
+    const int g = 4 * quad / group;
+    const __m512 s = _mm512_loadu_ps(scales + g * kPanelRows);
+    const __m512 m = mins != nullptr ? _mm512_loadu_ps(mins + g * kPanelRows) : _mm512_setzero_ps();
+    const __m512i words = _mm512_loadu_si512(codes);
+    const __m512i c[4] = {_mm512_and_si512(words, byte), _mm512_and_si512(_mm512_srli_epi32(words, 8), byte),
+                          _mm512_and_si512(_mm512_srli_epi32(words, 16), byte), _mm512_srli_epi32(words, 24)};
+    for (int i = 0; i < 4; ++i) {
+      _mm512_storeu_ps(weights + i * kPanelRows, _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(c[i], bias)), s, m));
+    }
+  }
+}
+
+void UnpackF32Avx512(const uint8_t* chunks, int k, float* weights) {
+  for (int i = 0; i < k; ++i, chunks += 64) {
+    Prefetch(chunks, 64);
+    _mm512_storeu_ps(weights + i * kPanelRows, _mm512_loadu_ps(chunks));
+  }
+}
+
+void UnpackF16Avx512(const uint8_t* chunks, int k, float* weights) {
+  for (int i = 0; i < k; ++i, chunks += 32) {
+    if (i % 2 == 0) Prefetch(chunks, 64);
+    _mm512_storeu_ps(weights + i * kPanelRows, _mm512_cvtph_ps(LoadHalves(chunks)));
+  }
+}
+
+void UnpackBF16Avx512(const uint8_t* chunks, int k, float* weights) {
+  for (int i = 0; i < k; ++i, chunks += 32) {
+    if (i % 2 == 0) Prefetch(chunks, 64);
+    _mm512_storeu_si512(weights + i * kPanelRows, _mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadHalves(chunks)), 16));
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,46 @@
+// The choice of kernel: arithmetic of an ISA + unpacking of a type, from kernels.inc.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "base/cpu.h"
+#include "kernels/matmul/panel_format.h"
+#include "kernels/matmul/tile.h"
+
+namespace hone {
+
+struct MatmulArithmetic {
+  Isa isa;
+  RoundRowFn round_row;
+  MultiplyCodesFn multiply_codes;
+  MultiplyFloatsFn multiply_floats;
+  DequantizeCodesFn dequantize_codes;
+};
+
+struct MatmulUnpack {
+  DType type;
+  Isa isa;
+  UnpackCodesFn codes;    // null for float types
+  UnpackFloatsFn floats;  // null for low-bit types
+};
+
+// The lines of kernels.inc, best first.
+std::span<const MatmulArithmetic> MatmulArithmetics();
+std::span<const MatmulUnpack> MatmulUnpacks();
+
+// What a PackedMatrix runs.
+struct MatmulKernel {
+  const PanelFormat* format;
+  const MatmulArithmetic* arithmetic;
+  const MatmulUnpack* unpack;
+  bool exact;        // F32 activations
+  std::string name;  // "Q4_0 int8 avx512-vnni", "Q4_0 exact avx512-vnni", "BF16 f32 avx512-vnni"
+
+  bool uses_codes() const { return !format->is_float() && !exact; }
+};
+
+// The best kernel of at most `isa`. REQUIRES: CanMatmul(type). The result lives forever.
+const MatmulKernel& FindMatmulKernel(DType type, Isa isa, bool exact);
+
+}  // namespace hone

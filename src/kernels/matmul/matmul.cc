@@ -1,0 +1,433 @@
+// The plan: packs weights, rounds inputs, splits tiles over the threads, walks K in stretches. No intrinsics.
+//
+// A worker walks: its tiles of every job > blocks of rows > stretches of K. Each stretch of a tile is unpacked into L1 once
+// and multiplied with all rows of the block; a block of rows is sized to stay in L2.
+#include "kernels/matmul/matmul.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/matmul/kernel.h"
+
+namespace hone {
+namespace {
+
+constexpr int64_t kMaxRowBlock = 512;         // the accumulator of a worker is then 64 KiB
+constexpr int64_t kRowBlockBytes = 1 << 20;   // of x: half of a 2 MiB L2
+constexpr int64_t kFewElements = 16384;       // inputs that one thread rounds faster than a barrier takes
+constexpr int64_t kTilesToOwn = 8;            // tiles a thread from which each job keeps the split of Pack
+constexpr int64_t kRowsForBytes = 16;         // reading a tile costs about as much as multiplying this many rows
+
+struct WorkerBuffer {
+  alignas(64) uint8_t codes[2][kCodeStretch * kPanelRows];
+  alignas(64) float scales[2][kCodeStretch / 16 * kPanelRows];
+  alignas(64) float mins[2][kCodeStretch / 16 * kPanelRows];
+  alignas(64) float weights[2][kFloatStretch * kPanelRows];
+  alignas(64) float accumulator[kMaxRowBlock * kTileColumns];
+};
+
+// Sums of codes as one format wants them: per group, times -offset and times the scale.
+struct GroupSums {
+  int group, offset;
+  int32_t* init;
+  float* sums;
+};
+
+// Rows of x as int8, shared by the jobs that multiply them.
+struct RoundedInput {
+  const float* x;
+  int64_t x_stride, m, k;
+  RoundRowFn round_row;
+  int64_t code_stride;  // bytes
+  int8_t* codes;
+  float* scales;        // [m][k / 32]
+  int32_t* sums;        // [m][k / 16]
+  std::vector<GroupSums> group_sums;
+};
+
+struct PlannedJob {
+  const MatmulJob* job;
+  int input;          // index into inputs, -1 for F32 activations
+  int sums;           // index into its group_sums
+  int64_t row_parts;  // the rows are split in so many parts when there are fewer tiles than threads
+  int64_t units;      // tiles * row_parts
+  int64_t unit_cost, cost_before;
+};
+
+int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+struct MatmulScratch::State {
+  Buffer arena;    // rounded inputs
+  Buffer workers;  // WorkerBuffer a thread
+  std::vector<RoundedInput> inputs;  // never shrinks: the vectors inside keep their memory
+  size_t input_count = 0;
+  std::vector<PlannedJob> jobs;
+  int64_t rounded_rows = 0, rounded_elements = 0;
+};
+
+namespace {
+
+using State = MatmulScratch::State;
+
+// Bytes of a rounded input in the arena. Rows of codes are an odd number of cache lines apart, so that a column of rows does
+// not fall into one set of the cache.
+int64_t CodeStride(int64_t k) { return (k / 64 * 64) + 64 + (k / 64 % 2 == 0 ? 0 : 64); }
+int64_t ScaleBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 32) * 4, 64); }
+int64_t SumBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 16) * 4, 64); }
+int64_t InputBytes(int64_t m, int64_t k, int64_t group_sums) {
+  return m * CodeStride(k) + ScaleBytes(m, k) + SumBytes(m, k) * (1 + 2 * group_sums);
+}
+
+// Index of the input of `job`; looks among the latest only, since jobs that share one stand together.
+int FindInput(State& s, const MatmulJob& job, RoundRowFn round_row) {
+  constexpr size_t kLatest = 8;
+  for (size_t i = s.input_count; i > 0 && s.input_count - i < kLatest; --i) {
+    const RoundedInput& input = s.inputs[i - 1];
+    if (input.x == job.x && input.x_stride == job.x_stride && input.m == job.m && input.k == job.weight->k() &&
+        input.round_row == round_row) {
+      return static_cast<int>(i - 1);
+    }
+  }
+  if (s.input_count == s.inputs.size()) s.inputs.emplace_back();
+  RoundedInput& input = s.inputs[s.input_count];
+  input.x = job.x, input.x_stride = job.x_stride, input.m = job.m, input.k = job.weight->k(), input.round_row = round_row;
+  input.group_sums.clear();
+  s.rounded_rows += input.m;
+  s.rounded_elements += input.m * input.k;
+  return static_cast<int>(s.input_count++);
+}
+
+int FindGroupSums(RoundedInput& input, const PanelFormat& format) {
+  for (size_t i = 0; i < input.group_sums.size(); ++i) {
+    if (input.group_sums[i].group == format.group && input.group_sums[i].offset == format.offset) return static_cast<int>(i);
+  }
+  input.group_sums.push_back({format.group, format.offset, nullptr, nullptr});
+  return static_cast<int>(input.group_sums.size() - 1);
+}
+
+void PlaceInputs(State& s) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < s.input_count; ++i) {
+    bytes += InputBytes(s.inputs[i].m, s.inputs[i].k, static_cast<int64_t>(s.inputs[i].group_sums.size()));
+  }
+  if (static_cast<int64_t>(s.arena.size()) < bytes) s.arena = Buffer(bytes);
+  std::byte* at = s.arena.data();
+  const auto take = [&at](int64_t size) { return std::exchange(at, at + size); };
+  for (size_t i = 0; i < s.input_count; ++i) {
+    RoundedInput& input = s.inputs[i];
+    input.code_stride = CodeStride(input.k);
+    input.codes = reinterpret_cast<int8_t*>(take(input.m * input.code_stride));
+    input.scales = reinterpret_cast<float*>(take(ScaleBytes(input.m, input.k)));
+    input.sums = reinterpret_cast<int32_t*>(take(SumBytes(input.m, input.k)));
+    for (GroupSums& sums : input.group_sums) {
+      sums.init = reinterpret_cast<int32_t*>(take(SumBytes(input.m, input.k)));
+      sums.sums = reinterpret_cast<float*>(take(SumBytes(input.m, input.k)));
+    }
+  }
+}
+
+void RoundRow(const RoundedInput& input, int64_t row) {
+  const int64_t k32 = input.k / 32;
+  float* scales = input.scales + row * k32;
+  int32_t* sums = input.sums + row * 2 * k32;
+  input.round_row(input.x + row * input.x_stride, input.k, input.codes + row * input.code_stride, scales, sums);
+  for (const GroupSums& out : input.group_sums) {
+    const int64_t groups = input.k / out.group;
+    int32_t* init = out.init + row * groups;
+    float* scaled = out.sums + row * groups;
+    for (int64_t g = 0; g < groups; ++g) {
+      const int32_t sum = out.group == 16 ? sums[g] : sums[2 * g] + sums[2 * g + 1];
+      init[g] = -out.offset * sum;
+      scaled[g] = scales[g * out.group / 32] * static_cast<float>(sum);
+    }
+  }
+}
+
+// Rounds rows [begin, end) of all inputs laid end to end.
+void RoundRows(const State& s, int64_t begin, int64_t end) {
+  for (size_t i = 0; i < s.input_count && end > 0; ++i) {
+    const RoundedInput& input = s.inputs[i];
+    for (int64_t row = std::max<int64_t>(begin, 0); row < std::min(end, input.m); ++row) RoundRow(input, row);
+    begin -= input.m, end -= input.m;
+  }
+}
+
+// Splits work into units of one tile by all rows, or by a part of the rows when tiles are few.
+void PlanUnits(State& s, int threads) {
+  int64_t tiles = 0;
+  for (const PlannedJob& planned : s.jobs) tiles += planned.job->weight->tile_count();
+  int64_t cost = 0;
+  for (PlannedJob& planned : s.jobs) {
+    const MatmulJob& job = *planned.job;
+    constexpr int64_t kFewestRows = 32;
+    planned.row_parts = 1;
+    if (tiles < 4 * threads && tiles > 0) {
+      planned.row_parts = std::clamp<int64_t>(4 * threads / tiles, 1, (job.m + kFewestRows - 1) / kFewestRows);
+    }
+    planned.units = job.weight->tile_count() * planned.row_parts;
+    planned.unit_cost = std::max<int64_t>(1, job.weight->k()) * (job.m / planned.row_parts + kRowsForBytes);
+    planned.cost_before = cost;
+    cost += planned.units * planned.unit_cost;
+  }
+}
+
+// What one worker does to one tile and a block of rows.
+class TileWork {
+ public:
+  TileWork(const State& state, const PlannedJob& planned, WorkerBuffer& buffer)
+      : job_(*planned.job), weight_(*job_.weight), kernel_(weight_.kernel()), buffer_(buffer) {
+    if (planned.input >= 0) input_ = &state.inputs[planned.input], sums_ = &input_->group_sums[planned.sums];
+  }
+
+  // Rows that stay in L2 beside the unpacked tile.
+  int64_t row_block() const {
+    const int64_t row_bytes = std::max<int64_t>(1, weight_.k() * (input_ != nullptr ? 1 : 4));
+    return std::clamp<int64_t>(kRowBlockBytes / row_bytes, 24, kMaxRowBlock);
+  }
+
+  // REQUIRES: end - begin <= kMaxRowBlock.
+  void Run(int64_t tile, int64_t begin, int64_t end) {
+    const int rows = static_cast<int>(end - begin);
+    std::memset(buffer_.accumulator, 0, sizeof(float) * kTileColumns * rows);
+    for (int64_t k0 = 0; k0 < weight_.k(); k0 += kernel_.format->stretch()) {
+      const int k = static_cast<int>(std::min<int64_t>(weight_.k() - k0, kernel_.format->stretch()));
+      if (kernel_.format->is_float()) {
+        UnpackFloats(tile, k0, k);
+        MultiplyFloats(begin, rows, k0, k);
+        continue;
+      }
+      UnpackCodes(tile, k0, k);
+      if (!kernel_.exact) {
+        MultiplyCodes(begin, rows, k0, k);
+        continue;
+      }
+      for (int part = 0; part < k; part += kFloatStretch) {
+        const int part_k = std::min(k - part, kFloatStretch);
+        DequantizeCodes(part, part_k);
+        MultiplyFloats(begin, rows, k0 + part, part_k);
+      }
+    }
+    Store(tile, begin, rows);
+  }
+
+ private:
+  const uint8_t* Panel(int64_t tile, int panel, int64_t k0) {
+    panels_ = weight_.panels_of(tile);
+    return reinterpret_cast<const uint8_t*>(weight_.Find(tile, panel, k0));
+  }
+
+  void UnpackFloats(int64_t tile, int64_t k0, int k) {
+    for (int panel = 0; panel < weight_.panels_of(tile); ++panel) {
+      kernel_.unpack->floats(Panel(tile, panel, k0), k, buffer_.weights[panel]);
+    }
+  }
+
+  void UnpackCodes(int64_t tile, int64_t k0, int k) {
+    for (int panel = 0; panel < weight_.panels_of(tile); ++panel) {
+      kernel_.unpack->codes(Panel(tile, panel, k0), k, buffer_.codes[panel], buffer_.scales[panel], buffer_.mins[panel]);
+    }
+  }
+
+  void DequantizeCodes(int k0, int k) {
+    const PanelFormat& format = *kernel_.format;
+    for (int panel = 0; panel < panels_; ++panel) {
+      const int group_at = k0 / format.group * kPanelRows;
+      kernel_.arithmetic->dequantize_codes(buffer_.codes[panel] + k0 * kPanelRows, buffer_.scales[panel] + group_at,
+                                           format.has_min ? buffer_.mins[panel] + group_at : nullptr, k, format.group,
+                                           format.offset, buffer_.weights[panel]);
+    }
+  }
+
+  void MultiplyFloats(int64_t begin, int rows, int64_t k0, int k) {
+    kernel_.arithmetic->multiply_floats({.weights = {buffer_.weights[0], buffer_.weights[panels_ - 1]},
+                                         .k = k,
+                                         .x = job_.x + begin * job_.x_stride + k0,
+                                         .x_stride = job_.x_stride,
+                                         .rows = rows,
+                                         .accumulator = buffer_.accumulator});
+  }
+
+  void MultiplyCodes(int64_t begin, int rows, int64_t k0, int k) {
+    const PanelFormat& format = *kernel_.format;
+    const int second = panels_ - 1;
+    const int64_t k32 = input_->k / 32, groups = input_->k / format.group;
+    const int64_t group_at = begin * groups + k0 / format.group;
+    kernel_.arithmetic->multiply_codes({.codes = {buffer_.codes[0], buffer_.codes[second]},
+                                        .scales = {buffer_.scales[0], buffer_.scales[second]},
+                                        .mins = {buffer_.mins[0], buffer_.mins[second]},
+                                        .k = k,
+                                        .group = format.group,
+                                        .bits = format.bits,
+                                        .has_min = format.has_min,
+                                        .x = input_->codes + begin * input_->code_stride + k0,
+                                        .x_stride = input_->code_stride,
+                                        .x_scales = input_->scales + begin * k32 + k0 / 32,
+                                        .x_scale_stride = k32,
+                                        .x_init = sums_->init + group_at,
+                                        .x_sums = sums_->sums + group_at,
+                                        .x_group_stride = groups,
+                                        .rows = rows,
+                                        .accumulator = buffer_.accumulator});
+  }
+
+  void Store(int64_t tile, int64_t begin, int rows) {
+    const int64_t n0 = tile * kTileColumns;
+    const int64_t columns = std::min<int64_t>(kTileColumns, weight_.n() - n0);
+    for (int row = 0; row < rows; ++row) {
+      const float* from = buffer_.accumulator + row * kTileColumns;
+      float* to = job_.y + (begin + row) * job_.y_stride + n0;
+      if (job_.bias == nullptr) {
+        std::memcpy(to, from, sizeof(float) * columns);
+      } else {
+        for (int64_t n = 0; n < columns; ++n) to[n] = from[n] + job_.bias[n0 + n];
+      }
+    }
+  }
+
+  const MatmulJob& job_;
+  const PackedMatrix& weight_;
+  const MatmulKernel& kernel_;
+  WorkerBuffer& buffer_;
+  const RoundedInput* input_ = nullptr;
+  const GroupSums* sums_ = nullptr;
+  int panels_ = 1;
+};
+
+// Units [begin, end) of a job: unit = tile * row_parts + part.
+void RunUnits(const State& s, const PlannedJob& planned, int64_t begin, int64_t end, WorkerBuffer& buffer) {
+  TileWork work(s, planned, buffer);
+  const int64_t m = planned.job->m, parts = planned.row_parts, block = work.row_block();
+  if (parts > 1) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t part = unit % parts, row_end = m * (part + 1) / parts;
+      for (int64_t row = m * part / parts; row < row_end; row += block) work.Run(unit / parts, row, std::min(row_end, row + block));
+    }
+    return;
+  }
+  for (int64_t row = 0; row < m; row += block) {
+    for (int64_t tile = begin; tile < end; ++tile) work.Run(tile, row, std::min(m, row + block));
+  }
+}
+
+// The units of `worker`: each job split as Pack split it (every thread reads what it wrote) if all jobs are large; otherwise
+// all jobs laid end to end by cost and cut into equal parts.
+void RunWorker(const State& s, const ThreadPool& threads, int worker, WorkerBuffer& buffer) {
+  const int count = threads.count();
+  bool own = true;
+  for (const PlannedJob& planned : s.jobs) own = own && planned.row_parts == 1 && planned.units >= kTilesToOwn * count;
+  const int64_t total = s.jobs.back().cost_before + s.jobs.back().units * s.jobs.back().unit_cost;
+  const int64_t from = total / count * worker, to = worker + 1 == count ? total : total / count * (worker + 1);
+  for (const PlannedJob& planned : s.jobs) {
+    int64_t begin, end;
+    if (own || count == 1) {
+      const auto range = threads.Range(planned.units, 1, worker);
+      begin = static_cast<int64_t>(range.first), end = static_cast<int64_t>(range.second);
+    } else {
+      const auto unit_at = [&planned](int64_t cost) {  // the first unit that starts at `cost` or later
+        const int64_t unit = (cost - planned.cost_before + planned.unit_cost - 1) / planned.unit_cost;
+        return std::clamp<int64_t>(cost <= planned.cost_before ? 0 : unit, 0, planned.units);
+      };
+      begin = unit_at(from), end = unit_at(to);
+    }
+    if (begin < end) RunUnits(s, planned, begin, end, buffer);
+  }
+}
+
+}  // namespace
+
+MatmulScratch::MatmulScratch(int64_t max_rows, int64_t max_k) : state_(std::make_unique<State>()) {
+  HONE_CHECK(max_rows >= 0 && max_k >= 0);
+  state_->arena = Buffer(InputBytes(std::max<int64_t>(1, max_rows), RoundUp(max_k, 32), 2));
+}
+MatmulScratch::~MatmulScratch() = default;
+MatmulScratch::MatmulScratch(MatmulScratch&&) noexcept = default;
+MatmulScratch& MatmulScratch::operator=(MatmulScratch&&) noexcept = default;
+
+bool CanMatmul(DType type) { return FindPanelFormat(type) != nullptr; }
+
+std::string_view PackedMatrix::kernel_name() const { return kernel_ != nullptr ? std::string_view(kernel_->name) : "none"; }
+
+const std::byte* PackedMatrix::Find(int64_t tile, int panel, int64_t k0) const {
+  const PanelFormat& format = *kernel_->format;
+  const int64_t chunk_bytes = static_cast<int64_t>(format.chunk_bytes());
+  const int64_t panel_bytes = k_ / format.chunk * chunk_bytes;
+  const int64_t stretch_bytes = std::min<int64_t>(k_ - k0, format.stretch()) / format.chunk * chunk_bytes;
+  const int64_t before = k0 / format.chunk * chunk_bytes;
+  return panels_.data() + tile * 2 * panel_bytes + panels_of(tile) * before + panel * stretch_bytes;
+}
+
+Result<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, const PackOptions& options, ThreadPool& threads) {
+  if (weight.shape.rank() != 2) return InvalidInput("matmul needs a weight of rank 2, this one is " + weight.shape.ToString());
+  const PanelFormat* format = FindPanelFormat(weight.type);
+  if (format == nullptr) {
+    return Unsupported("matmul has no kernel for " + std::string(Info(weight.type).name) + " weights; convert them first");
+  }
+  PackedMatrix packed;
+  packed.type_ = weight.type;
+  packed.n_ = weight.shape[0], packed.k_ = weight.shape[1];
+  if (packed.k_ % format->chunk != 0) {
+    return InvalidInput("a row of " + std::to_string(packed.k_) + " elements is no multiple of the " +
+                        std::to_string(format->chunk) + " of a " + std::string(Info(weight.type).name) + " block");
+  }
+  packed.kernel_ = &FindMatmulKernel(weight.type, options.isa, options.exact && !format->is_float());
+  const int64_t panel_count = (packed.n_ + kPanelRows - 1) / kPanelRows;
+  packed.panels_ = Buffer(panel_count * packed.k_ / format->chunk * format->chunk_bytes());
+  if (packed.panels_.size() == 0) return packed;
+
+  const size_t row_bytes = weight.row_bytes();
+  threads.ParallelFor(packed.tile_count(), 1, [&](size_t begin, size_t end) {
+    for (size_t tile = begin; tile < end; ++tile) {
+      for (int64_t k0 = 0; k0 < packed.k_; k0 += format->stretch()) {
+        for (int panel = 0; panel < packed.panels_of(tile); ++panel) {
+          const int64_t row = static_cast<int64_t>(tile) * kTileColumns + panel * kPanelRows;
+          format->pack(weight.data + row * row_bytes + BytesFor(weight.type, k0), row_bytes,
+                       static_cast<int>(std::min<int64_t>(kPanelRows, packed.n_ - row)),
+                       std::min<int64_t>(packed.k_ - k0, format->stretch()) / format->chunk,
+                       const_cast<std::byte*>(packed.Find(tile, panel, k0)));
+        }
+      }
+    }
+  });
+  return packed;
+}
+
+void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool& threads) {
+  State& s = scratch.state();
+  s.jobs.clear();
+  s.input_count = 0;
+  s.rounded_rows = s.rounded_elements = 0;
+  for (const MatmulJob& job : jobs) {
+    HONE_CHECK(job.weight != nullptr && *job.weight && job.m >= 0);
+    if (job.m == 0 || job.weight->n() == 0) continue;
+    PlannedJob planned{.job = &job, .input = -1, .sums = 0};
+    const MatmulKernel& kernel = job.weight->kernel();
+    if (kernel.uses_codes()) {
+      planned.input = FindInput(s, job, kernel.arithmetic->round_row);
+      planned.sums = FindGroupSums(s.inputs[planned.input], *kernel.format);
+    }
+    s.jobs.push_back(planned);
+  }
+  if (s.jobs.empty()) return;
+  PlaceInputs(s);
+  PlanUnits(s, threads.count());
+  const size_t stride = RoundUp(sizeof(WorkerBuffer), 4096);
+  if (s.workers.size() < stride * threads.count()) s.workers = Buffer(stride * threads.count());
+
+  const bool few = threads.count() == 1 || s.rounded_elements <= kFewElements;
+  if (few) RoundRows(s, 0, s.rounded_rows);
+  threads.Run([&](int worker) {
+    if (!few) {
+      const auto [begin, end] = threads.Range(s.rounded_rows, 1, worker);
+      RoundRows(s, begin, end);
+      threads.Barrier();
+    }
+    RunWorker(s, threads, worker, *reinterpret_cast<WorkerBuffer*>(s.workers.data() + stride * worker));
+  });
+}
+
+}  // namespace hone

@@ -1,0 +1,66 @@
+// Formats of 32 elements a block: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4. AVX-512.
+#include "kernels/matmul/codes_avx512.h"
+
+namespace hone {
+namespace {
+
+using CodesFn = void (*)(const uint8_t* in, uint8_t* out);
+
+// kBits in the panel; f16 scale, f16 minimum if kMin.
+template <int kBits, bool kMin, CodesFn kCodes>
+inline void Blocks(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float* mins) {
+  constexpr int kCodeBytes = 64 * kBits, kChunkBytes = kCodeBytes + (kMin ? 64 : 32);
+  for (; k > 0; k -= 32, chunk += kChunkBytes, codes += kGroupCodes, scales += kPanelRows) {
+    Prefetch(chunk, kChunkBytes);
+    kCodes(chunk, codes);
+    _mm512_storeu_ps(scales, HalfScales(chunk + kCodeBytes));
+    if (kMin) {
+      _mm512_storeu_ps(mins, HalfScales(chunk + kCodeBytes + 32));
+      mins += kPanelRows;
+    }
+  }
+}
+
+inline void CodesIq4(const uint8_t* in, uint8_t* out) {
+  CodesTable(in, _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Codes))), out);
+}
+inline void CodesMxfp4(const uint8_t* in, uint8_t* out) {
+  CodesTable(in, _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kMxfp4Codes))), out);
+}
+
+}  // namespace
+
+void UnpackQ8_0Avx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+  Blocks<8, false, Codes8>(chunks, k, codes, scales, mins);
+}
+void UnpackQ4_0Avx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+  Blocks<4, false, Codes4>(chunks, k, codes, scales, mins);
+}
+void UnpackQ4_1Avx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+  Blocks<4, true, Codes4>(chunks, k, codes, scales, mins);
+}
+void UnpackQ5_0Avx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+  Blocks<5, false, Codes5>(chunks, k, codes, scales, mins);
+}
+void UnpackQ5_1Avx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+  Blocks<5, true, Codes5>(chunks, k, codes, scales, mins);
+}
+void UnpackIQ4_NLAvx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+  Blocks<4, false, CodesIq4>(chunks, k, codes, scales, mins);
+}
+
+void UnpackMXFP4Avx512(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
+  constexpr int kChunkBytes = 256 + 16;
+  for (; k > 0; k -= 32, chunk += kChunkBytes, codes += kGroupCodes, scales += kPanelRows) {
+    Prefetch(chunk, kChunkBytes);
+    CodesMxfp4(chunk, codes);
+    // 2^(e - 128) as bits: (e - 1) << 23, and subnormals 2^-128, 2^-127 for e = 0, 1.
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(chunk + 256)));
+    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    const __m512i subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    const __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    _mm512_storeu_si512(scales, _mm512_mask_blend_epi32(small, normal, subnormal));
+  }
+}
+
+}  // namespace hone
