@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -61,6 +62,8 @@ class TempFolder {
   // Writes a file there and returns its path.
   std::string Write(std::string_view name, std::string_view bytes) const {
     const std::string path = *this / name;
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);  // cheaper than cutting the old one short, and a mapping of it stays whole
     std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     return path;
   }
@@ -70,6 +73,20 @@ class TempFolder {
 
  private:
   std::string path_;
+};
+
+// A file that is only in memory, for tests that open thousands. What was mapped from it outlives it.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::string_view bytes) : fd_(memfd_create("test", MFD_CLOEXEC)) {
+    EXPECT_EQ(write(fd_, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  }
+  ~MemoryFile() { close(fd_); }
+  MemoryFile(const MemoryFile&) = delete;
+  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
+
+ private:
+  int fd_;
 };
 
 inline std::string ReadBytes(const std::string& path) {
