@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "base/random.h"
 #include "cache/block_pool.h"
@@ -93,61 +94,54 @@ TEST(BlockPool, RandomUseConservesBlocks) {
   }
 }
 
-TEST(KvCache, ViewsOfDifferentLayersBlocksHeadsAndRowsDoNotOverlap) {
+TEST(KvCache, ViewsOfDifferentLayersBlocksAndHeadsDoNotOverlap) {
   const KvCacheShape shape{KvType::kF16, 2, 3, 4, 5};
-  EXPECT_EQ(shape.block_bytes(), 2u * 3 * 4 * 32 * 2);
+  const size_t head_bytes = 4 * 32 * 2;  // keys or values of one head in a block
+  EXPECT_EQ(shape.block_bytes(), 2 * 3 * head_bytes);
   EXPECT_EQ(shape.total_bytes(), shape.block_bytes() * 2 * 5);
   KvCache cache(shape);
-  std::map<std::byte*, int> starts;
+  const int32_t table[] = {3, 0, 4, 1, 2};
+  std::set<std::byte*> starts;
   for (int layer = 0; layer < 2; ++layer) {
-    for (int32_t block = 0; block < 5; ++block) {
-      const KvView view = cache.View(layer, &block);
+    const KvView view = cache.View(layer, table);
+    for (int index = 0; index < 5; ++index) {
       for (int head = 0; head < 3; ++head) {
-        for (int row = 0; row < kKvBlockTokens; ++row) {
-          for (std::byte* start : {view.KeyBlock(head, 0) + row * 8, view.ValueBlock(head, 0) + row * 8}) {
-            std::memset(start, 1, 4 * 2);  // within the buffer: the address sanitizer would tell
-            EXPECT_TRUE(starts.emplace(start, 0).second);
-          }
+        for (std::byte* start : {view.KeyBlock(head, index), view.ValueBlock(head, index)}) {
+          std::memset(start, 1, head_bytes);  // within the buffer: the address sanitizer would tell
+          EXPECT_TRUE(starts.insert(start).second);
         }
       }
     }
   }
   std::byte* previous = nullptr;
-  for (const auto& [start, unused] : starts) {
-    EXPECT_TRUE(previous == nullptr || start - previous >= 8);
+  for (std::byte* start : starts) {
+    EXPECT_TRUE(previous == nullptr || static_cast<size_t>(start - previous) >= head_bytes);
     previous = start;
   }
 }
 
-// A token's share of head 0's bytes, whatever they mean (blocks are copied as bytes).
-std::byte* KeyBytes(const KvView& view, int position) {
-  return view.KeyBlock(0, position / kKvBlockTokens) + position % kKvBlockTokens * 8;
-}
-std::byte* ValueBytes(const KvView& view, int position) {
-  return view.ValueBlock(0, position / kKvBlockTokens) + position % kKvBlockTokens * 8;
-}
-
 TEST(KvCache, CopyBlockCopiesAllLayersAndNothingElse) {
-  KvCache cache({KvType::kF32, 2, 1, 2, 3});
+  const KvCacheShape shape{KvType::kF32, 2, 1, 2, 3};
+  KvCache cache(shape);
   const int32_t table[] = {0, 1, 2};
+  const size_t head_bytes = 2 * 32 * 4;
+  const auto fill = [&](int layer, int index) { return 1 + 10 * layer + index; };
   for (int layer = 0; layer < 2; ++layer) {
     const KvView view = cache.View(layer, table);
-    for (int position = 0; position < 3 * kKvBlockTokens; ++position) {
-      const float key[] = {static_cast<float>(position), static_cast<float>(layer)};
-      std::memcpy(KeyBytes(view, position), key, sizeof key);
-      std::memcpy(ValueBytes(view, position), key, sizeof key);
+    for (int index = 0; index < 3; ++index) {
+      std::memset(view.KeyBlock(0, index), fill(layer, index), head_bytes);
+      std::memset(view.ValueBlock(0, index), 100 + fill(layer, index), head_bytes);
     }
   }
   cache.CopyBlock(0, 2);
   for (int layer = 0; layer < 2; ++layer) {
     const KvView view = cache.View(layer, table);
-    for (int position = 0; position < 3 * kKvBlockTokens; ++position) {
-      float key[2], value[2];
-      std::memcpy(key, KeyBytes(view, position), sizeof key);
-      std::memcpy(value, ValueBytes(view, position), sizeof value);
-      EXPECT_EQ(key[0], position < 2 * kKvBlockTokens ? position : position - 2 * kKvBlockTokens);
-      EXPECT_EQ(value[0], key[0]);
-      EXPECT_EQ(key[1], layer);
+    for (int index = 0; index < 3; ++index) {
+      const int wanted = fill(layer, index == 2 ? 0 : index);
+      for (size_t i = 0; i < head_bytes; ++i) {
+        ASSERT_EQ(static_cast<int>(view.KeyBlock(0, index)[i]), wanted);
+        ASSERT_EQ(static_cast<int>(view.ValueBlock(0, index)[i]), 100 + wanted);
+      }
     }
   }
 }

@@ -7,15 +7,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "base/runtime.h"
 #include "engine/limits.h"
+#include "engine/logprobs.h"
+#include "engine/sampling_params.h"
 #include "kernels/attention/kv_view.h"
 #include "models/model.h"
 #include "text/tokenizer.h"
@@ -24,25 +24,11 @@ namespace hone {
 
 using SequenceId = uint64_t;
 
-// How the next token is chosen. Defaults are "do nothing": greedy only if temperature is 0.
-// Order: logit_bias, penalties, min_tokens/bans, then temperature, top_k, typical, top_p, min_p (docs/sampling.md).
-struct SamplingParams {
-  float temperature = 1;      // 0: greedy
-  int top_k = 0;              // 0: off
-  float top_p = 1;            // 1: off
-  float min_p = 0;            // 0: off
-  float typical = 1;          // 1: off
-  float repetition_penalty = 1;                        // over prompt and output
-  float frequency_penalty = 0, presence_penalty = 0;   // over output only
-  std::map<int32_t, float> logit_bias;
-  std::optional<uint64_t> seed;                        // none: random
-};
-
 struct SequenceRequest {
   std::vector<int32_t> prompt;           // at least one id, each below the vocabulary
   SamplingParams sampling;
   int max_tokens = 0;                    // output tokens; 0: up to the context
-  int min_tokens = 0;                    // end tokens cannot come before
+  int min_tokens = 0;                    // end and stop ids cannot come before (stop strings can)
   std::vector<std::string> stop;         // stop strings; text is cut before the first to end (docs/sampling.md)
   std::vector<int32_t> stop_ids;         // in addition to the tokenizer's end ids
   bool include_stop = false;             // keep the stop string in the text
@@ -53,10 +39,6 @@ struct SequenceRequest {
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
 
-struct TokenLogprob {
-  int32_t id = 0;
-  float logprob = 0;
-};
 struct TokenResult {
   int32_t id = 0;
   std::string bytes;                     // raw bytes of the token
@@ -83,8 +65,8 @@ struct EngineOptions {
   KvType kv = KvType::kF16;
   uint64_t kv_bytes = 0;                 // 0: enough for max_sequences contexts, at most a quarter of free memory
   int max_sequences = kDefaultMaxSequences;   // running at once
-  int max_queue = kDefaultMaxQueue;           // waiting; Submit beyond it is ErrorCode::kLimit
-  int step_tokens = kDefaultStepTokens;       // token budget of a step
+  int max_queue = kDefaultMaxQueue;           // more sequences than max_sequences + max_queue at once: kLimit
+  int step_tokens = kDefaultStepTokens;       // token budget of a step; at most what the model was loaded for is used
 };
 
 struct EngineStats {
@@ -95,20 +77,22 @@ struct EngineStats {
 
 class Engine {
  public:
-  // Reserves all step memory and the KV cache. Errors: a context too large for the memory, wrong options.
+  // Reserves all step memory and the KV cache. Errors: a context too large for the model or the memory, wrong options.
+  // What `runtime` points to must outlive the engine; its threads are the engine's alone while it steps.
   static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<Model> model, std::shared_ptr<const Tokenizer> tokenizer,
                                                 const Runtime& runtime, const EngineOptions& options);
   virtual ~Engine() = default;
 
   // Checks the request (empty prompt, ids out of range, prompt not shorter than the context, bad sampling values: errors that
-  // name the field), queues it. Errors: kLimit when the queue is full.
+  // name the field), queues it. Errors: kLimit when the queue is full, kCancelled when the engine is stopped.
   virtual Result<SequenceId> Submit(SequenceRequest request, EventCallback callback) = 0;
   // The sequence ends within one step with kCancelled and its blocks are free; an unknown or finished id is ignored.
   virtual void Cancel(SequenceId id) = 0;
 
   virtual bool Step() = 0;   // one step on the calling thread; false: nothing to do. REQUIRES: not started
   virtual void Start() = 0;  // a thread that steps while there is work and sleeps otherwise
-  virtual void Stop() = 0;   // ends the thread; sequences still there end with kCancelled
+  // Ends the thread; sequences still there end with kCancelled, Submit fails until Start. Not from a callback.
+  virtual void Stop() = 0;
 
   virtual EngineStats stats() const = 0;  // any thread
   virtual const ModelConfig& model_config() const = 0;

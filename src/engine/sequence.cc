@@ -1,0 +1,102 @@
+// Text: token -> StreamDecoder (whole characters) -> StopMatcher (nothing that may become a stop string) -> event.
+#include "engine/sequence.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hone {
+
+Sequence::Sequence(SequenceId id, SequenceRequest request, EventCallback event_callback, uint64_t seed, int context,
+                   std::shared_ptr<const Tokenizer> tokenizer, const std::vector<int32_t>& end_ids, double now)
+    : callback(std::move(event_callback)),
+      id_(id),
+      request_(std::move(request)),
+      tokenizer_(tokenizer),
+      ending_(request_.stop_ids),
+      state_{TokenHistory(std::move(request_.prompt)), Rng(seed), {}, 2 * request_.sampling.mirostat_tau},
+      decoder_(std::move(tokenizer), request_.skip_special, /*continues_text=*/true),
+      matcher_(request_.stop, request_.include_stop),
+      seed_(seed),
+      submitted_at_(now) {
+  request_.prompt.clear();
+  const int room = context - prompt_tokens();
+  max_output_ = request_.max_tokens > 0 ? std::min(request_.max_tokens, room) : room;
+  if (!request_.ignore_end) ending_.insert(ending_.end(), end_ids.begin(), end_ids.end());
+  std::sort(ending_.begin(), ending_.end());
+}
+
+bool Sequence::IsEnd(int32_t id) const { return std::binary_search(ending_.begin(), ending_.end(), id); }
+
+TokenResult Sequence::Choose(std::span<const float> logits, Candidates* scratch) {
+  state_.banned = {};
+  if (output_tokens() < request_.min_tokens) state_.banned = ending_;
+  TokenResult result;
+  result.id = SampleToken(DefaultSamplerOrder(), logits, request_.sampling, &state_, scratch);
+  if (result.id >= 0 && request_.logprobs >= 0) {
+    scratch->Fill(logits);  // raw: before any sampler
+    Logprobs logprobs = LogprobsOf(scratch, result.id, request_.logprobs);
+    result.logprob = logprobs.chosen;
+    result.top = std::move(logprobs.top);
+  }
+  return result;
+}
+
+SequenceEvent Sequence::Take(TokenResult token, double now) {
+  SequenceEvent event;
+  if (first_token_at_ < 0) first_token_at_ = now;
+  state_.history.Append(token.id);
+  const bool ended = IsEnd(token.id);
+  if (!ended || request_.include_stop) event.text = matcher_.Push(decoder_.Push(token.id));
+  if (ended || matcher_.stopped()) {
+    event.finish = FinishReason::kStop;
+  } else if (output_tokens() >= max_output_) {
+    event.finish = FinishReason::kLength;
+  }
+  token.bytes = tokenizer_->TokenBytes(token.id);
+  event.tokens.push_back(std::move(token));
+  if (event.finish != FinishReason::kNone) Flush(&event);
+  Describe(&event, now);
+  return event;
+}
+
+SequenceEvent Sequence::End(FinishReason reason, std::string error, double now) {
+  SequenceEvent event;
+  event.finish = reason;
+  event.error = std::move(error);
+  Flush(&event);
+  Describe(&event, now);
+  return event;
+}
+
+// What the decoder and the matcher still hold; it may even complete a stop string.
+void Sequence::Flush(SequenceEvent* event) {
+  if (!matcher_.stopped()) {
+    event->text += matcher_.Push(decoder_.Finish());
+    event->text += matcher_.Finish();
+    if (matcher_.stopped() && event->finish == FinishReason::kLength) event->finish = FinishReason::kStop;
+  }
+  if (matcher_.stopped()) event->stop_string = matcher_.stop_string();
+}
+
+void Sequence::Describe(SequenceEvent* event, double now) const {
+  event->id = id_;
+  event->prompt_tokens = prompt_tokens();
+  event->output_tokens = output_tokens();
+  event->seed = seed_;
+  if (event->finish == FinishReason::kNone) return;
+  const double admitted = admitted_at_ < 0 ? now : admitted_at_, first = first_token_at_ < 0 ? now : first_token_at_;
+  event->queue_s = admitted - submitted_at_;
+  event->prefill_s = first - admitted;
+  event->decode_s = now - first;
+}
+
+int Sequence::CountPrompt(int computed) {
+  const int counted = std::max(prompt_counted_, std::min(computed, prompt_tokens()));
+  return counted - std::exchange(prompt_counted_, counted);
+}
+
+void Sequence::Admitted(double now) {
+  if (admitted_at_ < 0) admitted_at_ = now;
+}
+
+}  // namespace hone

@@ -1,0 +1,62 @@
+// Sequence: what the engine knows of one sequence beyond what the scheduler needs: its tokens, how the next is chosen, and how
+// tokens become text and an end. Used from the engine's thread only, once it is submitted.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/samplers/sampler.h"
+#include "engine/stop_matcher.h"
+#include "text/stream_decoder.h"
+
+namespace hone {
+
+class Sequence {
+ public:
+  // `request` is checked (CheckRequest). `end_ids`: the tokenizer's.
+  Sequence(SequenceId id, SequenceRequest request, EventCallback callback, uint64_t seed, int context,
+           std::shared_ptr<const Tokenizer> tokenizer, const std::vector<int32_t>& end_ids, double now);
+
+  SequenceId id() const { return id_; }
+  const SequenceRequest& request() const { return request_; }  // without the prompt, which is part of tokens()
+  std::span<const int32_t> tokens() const { return state_.history.tokens(); }
+  int prompt_tokens() const { return static_cast<int>(state_.history.prompt_tokens()); }
+  int output_tokens() const { return static_cast<int>(tokens().size()) - prompt_tokens(); }
+  int final_length() const { return prompt_tokens() + max_output_; }  // as long as it can get
+
+  // The next token after `logits` [V]: id -1 if none is left to choose. `scratch` is overwritten. Different sequences may
+  // choose at the same time.
+  TokenResult Choose(std::span<const float> logits, Candidates* scratch);
+
+  // The token joins the sequence. Fills the event but for its callback; its finish says whether the sequence is over.
+  SequenceEvent Take(TokenResult token, double now);
+  // The sequence ends without another token.
+  SequenceEvent End(FinishReason reason, std::string error, double now);
+
+  // Of the prompt's first `computed` tokens, how many are in the cache for the first time.
+  int CountPrompt(int computed);
+  void Admitted(double now);  // only the first time counts
+
+  EventCallback callback;
+
+ private:
+  bool IsEnd(int32_t id) const;
+  void Flush(SequenceEvent* event);
+  void Describe(SequenceEvent* event, double now) const;
+
+  const SequenceId id_;
+  SequenceRequest request_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<int32_t> ending_;  // ids that end the sequence, sorted
+  SamplerState state_;
+  StreamDecoder decoder_;
+  StopMatcher matcher_;
+  uint64_t seed_;
+  int max_output_;
+  int prompt_counted_ = 0;
+  double submitted_at_, admitted_at_ = -1, first_token_at_ = -1;
+};
+
+}  // namespace hone
