@@ -1,0 +1,390 @@
+// Attention and StoreKv of every listed kernel: against plain sums in double over the rounded cache, and bit for bit against
+// themselves under other chunks of the prompt, other company in the step, and other thread counts.
+#include "kernels/attention/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "base/random.h"
+#include "kernels/attention/task.h"
+#include "kernels/kernel_lines_test.h"
+#include "tensor/float16.h"
+
+namespace hone {
+namespace {
+
+const KernelLine kLines[] = {
+#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits) {#name, Isa::level},
+#include "kernels/attention/kernels.inc"
+#undef HONE_ATTENTION_KERNEL
+};
+
+bool Splits(Isa isa) {
+#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits) \
+  if (isa == Isa::level) return splits;
+#include "kernels/attention/kernels.inc"
+#undef HONE_ATTENTION_KERNEL
+  return false;
+}
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+float Normal(Rng* rng) {
+  const double u = 1 - rng->Uniform(), v = rng->Uniform();
+  return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(2 * M_PI * v));
+}
+
+std::vector<float> Normals(size_t n, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<float> numbers(n);
+  for (float& x : numbers) x = Normal(&rng);
+  return numbers;
+}
+
+float Rounded(KvType type, float x) {
+  switch (type) {
+    case KvType::kF16: return F16ToF32(F32ToF16(x));
+    case KvType::kBF16: return Bf16ToF32(F32ToBf16(x));
+    default: return x;
+  }
+}
+
+// One sequence with its queries, keys and values in F32, and a cache whose blocks lie in a shuffled order between blocks of
+// nobody. What was never stored is NaN, so a kernel that reads too far cannot pass.
+struct Sequence {
+  int tokens, heads, kv_heads, width;
+  KvType type;
+  std::vector<float> q, k, v;
+  std::vector<int32_t> blocks;
+  size_t block_bytes;
+  std::vector<std::byte> keys, values;
+
+  Sequence(int t, int h, int g, int e, KvType kv_type, uint64_t seed)
+      : tokens(t), heads(h), kv_heads(g), width(e), type(kv_type), q(Normals(size_t(t) * h * e, seed)),
+        k(Normals(size_t(t) * g * e, seed + 1)), v(Normals(size_t(t) * g * e, seed + 2)) {
+    const int used = (t + kKvBlockTokens - 1) / kKvBlockTokens, all = used + 3;
+    blocks.resize(all);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    Rng rng(seed + 3);
+    for (int i = all - 1; i > 0; --i) std::swap(blocks[i], blocks[rng.Below(i + 1)]);
+    block_bytes = size_t(g) * kKvBlockTokens * e * KvElementBytes(type) + 64;
+    keys.assign(block_bytes * all, std::byte{0xff});
+    values = keys;
+  }
+
+  KvView View() {
+    return {type, kv_heads, width, keys.data(), values.data(), block_bytes, blocks.data()};
+  }
+  KvStoreJob StoreJob(int begin, int end) {
+    const int64_t stride = int64_t{kv_heads} * width;
+    return {k.data() + begin * stride, stride, v.data() + begin * stride, stride, end - begin, begin, View()};
+  }
+  AttentionJob Job(int begin, int end, std::vector<float>* out) {
+    const int64_t stride = int64_t{heads} * width;
+    return {q.data() + begin * stride, stride, out->data() + begin * stride, stride, end - begin, begin, View()};
+  }
+  std::vector<float> Out() const { return std::vector<float>(q.size(), kNan); }
+
+  // Stores all tokens, then attends in one call.
+  std::vector<float> Whole(const AttentionParams& params, Isa isa, ThreadPool& threads) {
+    const KvStoreJob store[] = {StoreJob(0, tokens)};
+    StoreKv(store, isa, threads);
+    std::vector<float> out = Out();
+    const AttentionJob job[] = {Job(0, tokens, &out)};
+    Attention(job, params, isa, threads);
+    return out;
+  }
+};
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// The formula of attention.h for one row, in double, with a bound of what F32 arithmetic may add: scores are off by
+// (E + 8) eps times their sum of absolute products (a soft cap shrinks that), a weight by as much relatively and 16 eps, and
+// the sums over n tokens by n eps of the mean of |v|.
+struct Expected {
+  std::vector<double> value, bound;
+};
+
+Expected Reference(const Sequence& s, const AttentionParams& params, int i, int h) {
+  const int g = h / (s.heads / s.kv_heads), first = params.window > 0 ? std::max(0, i - params.window + 1) : 0;
+  constexpr double kEps = 0x1.0p-24;
+  std::vector<double> scores;
+  double max = params.sinks != nullptr ? params.sinks[h] : -HUGE_VAL, score_error = 0;
+  for (int p = first; p <= i; ++p) {
+    double dot = 0, size = 0;
+    for (int e = 0; e < s.width; ++e) {
+      const double product = double{s.q[(size_t(i) * s.heads + h) * s.width + e]} *
+                             Rounded(s.type, s.k[(size_t(p) * s.kv_heads + g) * s.width + e]) * params.scale;
+      dot += product;
+      size += std::fabs(product);
+    }
+    score_error = std::max(score_error, kEps * (s.width + 8) * (size + 1));
+    scores.push_back(params.soft_cap > 0 ? params.soft_cap * std::tanh(dot / params.soft_cap) : dot);
+    score_error = std::max(score_error, kEps * 8 * std::fabs(scores.back()) + kEps * (s.width + 8) * size);
+    max = std::max(max, scores.back());
+  }
+  double sum = params.sinks != nullptr ? std::exp(params.sinks[h] - max) : 0;
+  for (double& score : scores) sum += score = std::exp(score - max);
+  Expected expected{std::vector<double>(s.width), std::vector<double>(s.width)};
+  for (int e = 0; e < s.width; ++e) {
+    double size = 0;
+    for (int p = first; p <= i; ++p) {
+      const double v = Rounded(s.type, s.v[(size_t(p) * s.kv_heads + g) * s.width + e]);
+      expected.value[e] += scores[p - first] / sum * v;
+      size += scores[p - first] / sum * std::fabs(v);
+    }
+    expected.bound[e] = size * (2 * score_error + (16 + (i - first)) * kEps);
+  }
+  return expected;
+}
+
+void ExpectNear(const Sequence& s, const AttentionParams& params, const std::vector<float>& out, int row_step = 1) {
+  double worst = 0;
+  for (int i = 0; i < s.tokens; i += row_step) {
+    for (int h = 0; h < s.heads; ++h) {
+      const Expected expected = Reference(s, params, i, h);
+      for (int e = 0; e < s.width; ++e) {
+        const double error = std::fabs(out[(size_t(i) * s.heads + h) * s.width + e] - expected.value[e]);
+        ASSERT_LE(error, expected.bound[e]) << "row " << i << " head " << h << " element " << e;
+        worst = std::max(worst, error);
+      }
+    }
+  }
+  testing::Test::RecordProperty("worst_error", std::to_string(worst));
+}
+
+class AttentionTest : public KernelLineTest {
+ protected:
+  ThreadPool one_{1}, two_{2};
+};
+
+TEST_P(AttentionTest, StoreKvRoundsTransposesAndTouchesNothingElse) {
+  const std::vector<float> special = {0.0f, -0.0f, kInf, -kInf, 65504, 65519.9f, 65520, -70000, 1e-8f, 5.9604645e-8f,
+                                      2.98e-8f, 6.1e-5f, 3.4e38f, 1e-40f, 1.00048828125f, 1.00146484375f, 1.00390625f};
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+    for (const int width : {1, 7, 8, 16, 20, 33, 64, 80}) {
+      Sequence s(70, 2, 2, width, type, 7 + width);
+      for (size_t i = 0; i < s.k.size(); ++i) {
+        if (i % 3 == 0) s.k[i] = special[i / 3 % special.size()];
+        if (i % 3 == 1) s.v[i] = special[i / 3 % special.size()];
+      }
+      const KvStoreJob jobs[] = {s.StoreJob(3, 4), s.StoreJob(5, 67)};
+      StoreKv(jobs, isa(), two_);
+      const size_t bytes = KvElementBytes(type);
+      for (int p = 0; p < s.tokens; ++p) {
+        for (int g = 0; g < 2; ++g) {
+          for (int e = 0; e < width; ++e) {
+            const std::byte* key = s.View().KeyBlock(g, p / 32) + (size_t(e) * 32 + p % 32) * bytes;
+            const std::byte* value = s.View().ValueBlock(g, p / 32) + (size_t(p % 32) * width + e) * bytes;
+            const size_t from = (size_t(p) * 2 + g) * width + e;
+            for (const auto& [at, x] : {std::pair{key, s.k[from]}, std::pair{value, s.v[from]}}) {
+              uint32_t found = 0, wanted = bytes == 4 ? 0xffffffff : 0xffff;
+              std::memcpy(&found, at, bytes);
+              if (p == 3 || (p >= 5 && p < 67)) {
+                if (type == KvType::kF32) std::memcpy(&wanted, &x, 4);
+                if (type == KvType::kF16) wanted = F32ToF16(x);
+                if (type == KvType::kBF16) wanted = F32ToBf16(x);
+              }
+              ASSERT_EQ(found, wanted) << x << " position " << p << " element " << e << " width " << width;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, StoredNanStaysNan) {
+  for (const KvType type : {KvType::kF16, KvType::kBF16}) {
+    Sequence s(1, 1, 1, 8, type, 1);
+    const uint32_t patterns[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0x7fffffff, 0xff800001, 0x7fbfffff, 0x7f808000, 0x7f801fff};
+    std::memcpy(s.v.data(), patterns, sizeof patterns);
+    const KvStoreJob jobs[] = {s.StoreJob(0, 1)};
+    StoreKv(jobs, isa(), one_);
+    for (int e = 0; e < 8; ++e) {
+      uint16_t bits;
+      std::memcpy(&bits, s.View().ValueBlock(0, 0) + e * 2, 2);
+      EXPECT_TRUE(std::isnan(type == KvType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits))) << patterns[e];
+    }
+  }
+}
+
+struct Case {
+  int tokens, heads, kv_heads, width, window;
+  float soft_cap;
+  bool sinks;
+};
+
+// Random shapes with every feature, then the widths of real models.
+std::vector<Case> Cases() {
+  std::vector<Case> cases = {{33, 4, 4, 64, 0, 0, false},  {65, 8, 2, 128, 0, 0, false}, {40, 6, 2, 80, 7, 0, true},
+                             {50, 4, 1, 256, 0, 50, false}, {37, 3, 3, 96, 0, 0, true},   {45, 71, 1, 64, 0, 0, false},
+                             {5, 2, 1, 576, 0, 0, false},   {3, 1, 1, 1024, 0, 0, false}, {1, 1, 1, 1, 0, 0, false}};
+  Rng rng(11);
+  const int widths[] = {1, 2, 8, 12, 16, 20, 24, 32, 40, 48, 64};
+  for (int i = 0; i < 40; ++i) {
+    const int g = 1 + static_cast<int>(rng.Below(3)), group = 1 + static_cast<int>(rng.Below(9));
+    cases.push_back({1 + static_cast<int>(rng.Below(140)), g * group, g, widths[rng.Below(std::size(widths))],
+                     rng.Below(2) ? 1 + static_cast<int>(rng.Below(100)) : 0,
+                     rng.Below(3) == 0 ? static_cast<float>(1 + rng.Below(30)) : 0.0f, rng.Below(3) == 0});
+  }
+  return cases;
+}
+
+AttentionParams ParamsOf(const Case& c, const std::vector<float>& sinks) {
+  return {c.heads, 1 / std::sqrt(static_cast<float>(c.width)), c.soft_cap, c.window, c.sinks ? sinks.data() : nullptr};
+}
+
+TEST_P(AttentionTest, EqualsPlainSumsInDouble) {
+  uint64_t seed = 100;
+  for (const Case& c : Cases()) {
+    const std::vector<float> sinks = Normals(c.heads, seed);
+    const KvType type = static_cast<KvType>(seed % 3);
+    Sequence s(c.tokens, c.heads, c.kv_heads, c.width, type, ++seed);
+    SCOPED_TRACE(testing::Message() << "T " << c.tokens << " H " << c.heads << " G " << c.kv_heads << " E " << c.width
+                                    << " window " << c.window << " cap " << c.soft_cap << " sinks " << c.sinks);
+    const AttentionParams params = ParamsOf(c, sinks);
+    ExpectNear(s, params, s.Whole(params, isa(), two_), c.heads > 64 ? 11 : 1);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(AttentionTest, LongContextCrossesChunks) {
+  for (const int window : {0, 600}) {
+    Sequence s(1100, 4, 2, 16, KvType::kF16, 5);
+    const AttentionParams params{4, 0.5f, 0, window, nullptr};
+    ExpectNear(s, params, s.Whole(params, isa(), two_), 37);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Large scores: the weights are one-hot to F32, and the output is that token's value, exactly.
+TEST_P(AttentionTest, OneHotWeightsCopyTheValue) {
+  Sequence s(70, 1, 1, 32, KvType::kF32, 9);
+  std::fill(s.k.begin(), s.k.end(), 0.0f);
+  std::fill(s.q.begin(), s.q.end(), 0.0f);
+  for (int i = 0; i < s.tokens; ++i) s.q[size_t(i) * 32 + i % 32] = 1000;
+  for (int p = 0; p < 32; ++p) s.k[size_t(p) * 32 + p] = 10;
+  const std::vector<float> out = s.Whole({1, 1.0f, 0, 0, nullptr}, isa(), one_);
+  for (int i = 31; i < s.tokens; ++i) {
+    for (int e = 0; e < 32; ++e) ASSERT_EQ(out[size_t(i) * 32 + e], s.v[size_t(i % 32) * 32 + e]);
+  }
+}
+
+TEST_P(AttentionTest, AnEndlessSinkLeavesNothing) {
+  Sequence s(40, 2, 1, 8, KvType::kF32, 3);
+  const float sinks[] = {1e4f, -kInf};
+  const std::vector<float> out = s.Whole({2, 1.0f, 0, 0, sinks}, isa(), one_);
+  const std::vector<float> plain = s.Whole({2, 1.0f, 0, 0, nullptr}, isa(), one_);
+  for (int i = 0; i < s.tokens; ++i) {
+    for (int e = 0; e < 8; ++e) {
+      EXPECT_EQ(out[size_t(i) * 16 + e], 0);
+      EXPECT_EQ(out[size_t(i) * 16 + 8 + e], plain[size_t(i) * 16 + 8 + e]);
+    }
+  }
+}
+
+// A prompt in chunks of 1, or of random sizes, beside other sequences or not, on 1, 2, 3 or 5 threads: the same bits. Each
+// chunk is stored before it attends, as in a model.
+TEST_P(AttentionTest, BitsDoNotDependOnChunksCompanyOrThreads) {
+  uint64_t seed = 500;
+  ThreadPool three(3), five(5);
+  ThreadPool* pools[] = {&one_, &two_, &three, &five};
+  for (const Case& c : Cases()) {
+    if (!Splits(isa()) && c.heads * c.width > 640) continue;  // plain code: slow
+    const std::vector<float> sinks = Normals(c.heads, seed);
+    const AttentionParams params = ParamsOf(c, sinks);
+    const KvType type = static_cast<KvType>(seed % 3);
+    Sequence s(c.tokens, c.heads, c.kv_heads, c.width, type, ++seed);
+    Sequence other(77, c.heads, c.kv_heads, c.width, type, seed + 1000);
+    const std::vector<float> whole = s.Whole(params, isa(), one_);
+    const std::vector<float> other_whole = other.Whole(params, isa(), two_);
+    Rng rng(seed);
+    for (int variant = 0; variant < 3; ++variant) {
+      Sequence again(c.tokens, c.heads, c.kv_heads, c.width, type, seed);
+      std::vector<float> out = again.Out(), other_out = other.Out();
+      for (int begin = 0, end; begin < c.tokens; begin = end) {
+        end = variant == 0 ? begin + 1 : std::min<int>(c.tokens, begin + 1 + static_cast<int>(rng.Below(60)));
+        ThreadPool& pool = *pools[rng.Below(4)];
+        const KvStoreJob store[] = {again.StoreJob(begin, end)};
+        StoreKv(store, isa(), pool);
+        std::vector<AttentionJob> jobs = {again.Job(begin, end, &out)};
+        if (variant == 2) jobs.insert(jobs.begin() + rng.Below(2), other.Job(0, 77, &other_out));
+        Attention(jobs, params, isa(), pool);
+      }
+      ASSERT_TRUE(SameBits(whole, out)) << "T " << c.tokens << " H " << c.heads << " G " << c.kv_heads << " E " << c.width
+                                        << " window " << c.window << " variant " << variant;
+      ASSERT_TRUE(variant != 2 || SameBits(other_whole, other_out));
+    }
+  }
+}
+
+// Decoding far into a sequence, where few tasks make the plan split keys by chunks: the bits of the prompt's rows.
+TEST_P(AttentionTest, BitsOfSplitDecodingAreThoseOfThePrompt) {
+  ThreadPool five(5);
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+    if (!Splits(isa()) && type != KvType::kF32) continue;
+    for (const int window : {0, 700}) {
+      const float sinks[] = {0.5f, -1, 2, 0};
+      const AttentionParams params{4, 0.3f, window > 0 ? 20.0f : 0.0f, window, type == KvType::kF16 ? sinks : nullptr};
+      Sequence s(1400, 4, 2, 20, type, 77);
+      std::vector<float> prompt = s.Whole(params, isa(), two_), out = s.Out();
+      for (const int row : {100, 511, 512, 600, 1023, 1024, 1211, 1399}) {
+        for (ThreadPool* pool : {&one_, &two_, &five}) {
+          const AttentionJob jobs[] = {s.Job(row, row + 1, &out)};
+          Attention(jobs, params, isa(), *pool);
+          ASSERT_EQ(std::memcmp(out.data() + row * 80, prompt.data() + row * 80, 80 * sizeof(float)), 0)
+              << "row " << row << " threads " << pool->count() << " window " << window;
+        }
+        const AttentionJob several[] = {s.Job(row - 5, row + 1, &out)};  // 12 rows a KV head, over a chunk's edge
+        Attention(several, params, isa(), five);
+        ASSERT_EQ(std::memcmp(out.data() + (row - 5) * 80, prompt.data() + (row - 5) * 80, 6 * 80 * sizeof(float)), 0);
+      }
+    }
+  }
+}
+
+// A row does not see later tokens at all: infinite or NaN ones change no bit. Nothing crashes where they are seen.
+TEST_P(AttentionTest, LaterInfinitiesAndNansDoNotReachBack) {
+  for (const float bad : {kNan, kInf, -kInf}) {
+    for (const bool in_keys : {false, true}) {
+      Sequence s(90, 4, 2, 24, KvType::kBF16, 21);
+      const AttentionParams params{4, 0.2f, 0, 40, nullptr};
+      const std::vector<float> clean = s.Whole(params, isa(), one_);
+      (in_keys ? s.k : s.v)[size_t(45) * 48 + 5] = bad;
+      const std::vector<float> dirty = s.Whole(params, isa(), two_);
+      for (int i = 0; i < s.tokens; ++i) {
+        const bool sees = i >= 45 && i < 85;
+        const bool same = std::memcmp(clean.data() + i * 96, dirty.data() + i * 96, 96 * sizeof(float)) == 0;
+        ASSERT_EQ(same, !sees) << i << " in keys " << in_keys << " " << bad;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, NoJobsAndNoRowsAreFine) {
+  Sequence s(4, 1, 1, 8, KvType::kF32, 2);
+  std::vector<float> out = s.Out();
+  Attention({}, {1, 1.0f, 0, 0, nullptr}, isa(), two_);
+  const AttentionJob jobs[] = {s.Job(2, 2, &out), s.Job(0, 0, &out)};
+  Attention(jobs, {1, 1.0f, 0, 0, nullptr}, isa(), two_);
+  for (const float x : out) EXPECT_TRUE(std::isnan(x));
+  const KvStoreJob store[] = {s.StoreJob(1, 1)};
+  StoreKv(store, isa(), two_);
+  for (const std::byte b : s.keys) EXPECT_EQ(b, std::byte{0xff});
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, AttentionTest, testing::ValuesIn(kLines), KernelLineName);
+
+}  // namespace
+}  // namespace hone
