@@ -78,9 +78,12 @@ class ConnectionWriter final : public ResponseWriter {
     shared_->Post([connection = connection_, serial = serial_] { connection->Abort(serial); });
   }
   void OnGone(std::function<void()> fn) override {
-    shared_->Post([connection = connection_, serial = serial_, gone = gone_, fn = std::move(fn)]() mutable {
+    const bool posted = shared_->Post([connection = connection_, serial = serial_, gone = gone_, fn]() mutable {
       connection->OnGone(serial, std::move(fn), gone);
     });
+    if (posted) return;
+    gone_->store(true);
+    fn();
   }
   bool gone() const override { return gone_->load(); }
   void Post(std::function<void()> fn) override { shared_->Post(std::move(fn)); }
@@ -98,9 +101,11 @@ class ConnectionWriter final : public ResponseWriter {
 
 }  // namespace
 
-void HttpShared::Post(std::function<void()> fn) {
+bool HttpShared::Post(std::function<void()> fn) {
   std::lock_guard lock(mutex);
-  if (!closed) asio::post(io, std::move(fn));
+  if (closed) return false;
+  asio::post(io, std::move(fn));
+  return true;
 }
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpShared> shared, asio::ip::tcp::socket socket)

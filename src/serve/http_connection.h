@@ -44,7 +44,8 @@ struct HttpShared {
   std::mutex mutex;
   bool closed = false;
 
-  void Post(std::function<void()> fn);
+  // False: the server has stopped, and `fn` is destroyed.
+  bool Post(std::function<void()> fn);
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {

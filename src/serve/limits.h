@@ -26,7 +26,8 @@ inline constexpr int kWorkerThreads = 2;                // parse JSON, render te
 inline constexpr size_t kMaxWorkerQueue = 1024;         // requests waiting for a worker; more: 503
 
 inline constexpr int kMaxJsonDepth = 64;                // nesting of a request body
-inline constexpr size_t kMaxJsonValues = 2u << 20;      // values of a request body, counted by its commas and brackets
+inline constexpr size_t kMaxJsonValues = 1u << 20;      // values of a request body, counted by its commas and brackets
+inline constexpr int kMaxJsonKeys = 1024;               // members of one object
 
 inline constexpr int kMaxN = 8;                         // n
 inline constexpr int kMaxPrompts = 64;                  // prompts of /v1/completions
