@@ -153,7 +153,9 @@ TEST_P(ModelGolden, PrefillAndDecodingMatch) {
     const std::unique_ptr<Model> model = LoadModel(GetParam().model, machine_.runtime(isa));
     ASSERT_NE(model, nullptr);
     const int layers = model->config().layers, width = model->config().width;
+    int observed = 0;
     const StateObserver observer = [&](int index, const float* rows) {
+      EXPECT_EQ(index, observed++);
       const std::string name = StateName(index, layers);
       const size_t count = golden_.prompt.size() * width;
       const std::vector<float> got(rows, rows + count);
@@ -163,6 +165,7 @@ TEST_P(ModelGolden, PrefillAndDecodingMatch) {
     Sequences sequences(*model, 8);
     sequences.SetFinalLength(0, golden_.final_length());
     std::vector<std::vector<float>> logits = sequences.Feed({{0, golden_.prompt}}, &observer);
+    EXPECT_EQ(observed, layers + 2);
     ExpectLogits(logits, "logits");
     for (size_t i = 0; i < golden_.greedy.size(); ++i) {
       ASSERT_EQ(ArgMax(logits.back()), golden_.greedy[i]) << "greedy step " << i;

@@ -1,0 +1,160 @@
+// A real model, SmolLM2-135M in Q4_1, against a float64 forward pass of its dequantised weights (README of goldens/smollm2).
+//
+// With exact activations: every kept logit within 5e-4, greedy tokens equal up to the first margin below 0.05. With activations
+// rounded to 8 bits: top-1 equal wherever the golden margin exceeds 0.5, errors within those of llama.cpp on the same file.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/test_shared.h"
+#include "formats/safetensors.h"
+#include "golden/driver.h"
+
+namespace hone::golden {
+namespace {
+
+constexpr int kTop = 20;  // logits kept a position
+
+struct Prompt {
+  std::string name;
+  std::vector<int32_t> ids, positions, greedy;
+  std::vector<double> margins;  // of the greedy tokens
+  int sure_tokens = 0;
+};
+
+std::vector<Prompt> ReadPrompts(const std::string& folder) {
+  std::ifstream file(folder + "/prompts.json");
+  const nlohmann::json json = nlohmann::json::parse(file);
+  std::vector<Prompt> prompts;
+  for (const nlohmann::json& entry : json["cases"]) {
+    const nlohmann::json& greedy = entry["greedy"];
+    prompts.push_back({entry["name"], entry["ids"], entry["positions"], greedy["ids"], greedy["margins"],
+                       greedy["sure_tokens"]});
+  }
+  return prompts;
+}
+
+// Logits and errors against the golden, over everything a test feeds.
+class Comparison {
+ public:
+  explicit Comparison(const std::string& folder) : file_(SafetensorsFile::Open(folder + "/logits.safetensors").value()) {}
+
+  void Add(const Prompt& prompt, size_t place, const std::vector<float>& logits) {
+    const auto* ids = file_->FindTensor(prompt.name + ".top_ids")->view.as<int32_t>() + place * kTop;
+    const auto* wanted = file_->FindTensor(prompt.name + ".top_logits")->view.as<float>() + place * kTop;
+    for (int i = 0; i < kTop; ++i) {
+      const double error = std::abs(double{logits[ids[i]]} - double{wanted[i]});
+      ASSERT_TRUE(std::isfinite(error));
+      largest = std::max(largest, error);
+      squares += error * error;
+      ++count;
+    }
+    if (wanted[0] - wanted[1] > 0.5) {
+      ++clear;
+      clear_equal += ArgMax(logits) == ids[0];
+    }
+  }
+  double rms() const { return std::sqrt(squares / count); }
+
+  double largest = 0, squares = 0;
+  int count = 0, clear = 0, clear_equal = 0;
+
+ private:
+  std::shared_ptr<const SafetensorsFile> file_;
+};
+
+// All prompts, each in one step; returns the logits that choose each one's first token.
+std::vector<std::vector<float>> Prefill(Sequences& sequences, const std::vector<Prompt>& prompts, Comparison& comparison) {
+  std::vector<std::vector<float>> next;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    std::vector<int32_t> rows = prompts[i].positions;  // the last position is among them
+    const auto logits = sequences.Feed({{static_cast<int>(i), prompts[i].ids}}, rows);
+    for (size_t p = 0; p < rows.size(); ++p) comparison.Add(prompts[i], p, logits[p]);
+    next.push_back(logits.back());
+  }
+  return next;
+}
+
+// Decodes all prompts together along their golden tokens; a prompt leaves when `last(prompt, step)` says so.
+template <typename Last>
+int Decode(Sequences& sequences, const std::vector<Prompt>& prompts, std::vector<std::vector<float>> next, Last last) {
+  int compared = 0;
+  std::vector<size_t> live(prompts.size());
+  for (size_t i = 0; i < live.size(); ++i) live[i] = i;
+  for (size_t step = 0; !live.empty(); ++step) {
+    std::vector<Chunk> chunks;
+    std::vector<size_t> stay;
+    for (size_t k = 0; k < live.size(); ++k) {
+      const Prompt& prompt = prompts[live[k]];
+      if (step >= prompt.greedy.size() || last(prompt, step)) continue;
+      EXPECT_EQ(ArgMax(next[k]), prompt.greedy[step]) << prompt.name << " step " << step;
+      ++compared;
+      chunks.push_back({static_cast<int>(live[k]), {prompt.greedy[step]}});
+      stay.push_back(live[k]);
+    }
+    live = stay;
+    if (!live.empty()) next = sequences.Feed(chunks);
+  }
+  return compared;
+}
+
+TEST(SmolLm2Golden, ExactActivationsMatch) {
+  HONE_NEED_SHARED(folder, "goldens/smollm2");
+  HONE_NEED_SHARED(path, "models/smollm2-135m-instruct-q4_1.gguf");
+  Machine machine;
+  const auto model = LoadModel(path, machine.runtime(machine.isas().back()), {.max_rows = 900, .exact = true});
+  ASSERT_NE(model, nullptr);
+  const std::vector<Prompt> prompts = ReadPrompts(folder);
+  Sequences sequences(*model, 96);
+  Comparison comparison(folder);
+  const auto next = Prefill(sequences, prompts, comparison);
+  EXPECT_LE(comparison.largest, 5e-4);
+  EXPECT_EQ(comparison.clear_equal, comparison.clear);
+  EXPECT_GT(comparison.clear, 50);
+  const int compared = Decode(sequences, prompts, next, [](const Prompt& prompt, size_t step) {
+    return static_cast<int>(step) >= prompt.sure_tokens;
+  });
+  EXPECT_GT(compared, 400);
+}
+
+TEST(SmolLm2Golden, EightBitActivationsStayClose) {
+  HONE_NEED_SHARED(folder, "goldens/smollm2");
+  HONE_NEED_SHARED(path, "models/smollm2-135m-instruct-q4_1.gguf");
+  Machine machine;
+  const auto model = LoadModel(path, machine.runtime(machine.isas().back()), {.max_rows = 900});
+  ASSERT_NE(model, nullptr);
+  const std::vector<Prompt> prompts = ReadPrompts(folder);
+  Sequences sequences(*model, 96);
+  Comparison comparison(folder);
+  const auto next = Prefill(sequences, prompts, comparison);
+  EXPECT_LE(comparison.largest, 1.8);  // llama.cpp's largest
+  EXPECT_EQ(comparison.clear_equal, comparison.clear);
+  Decode(sequences, prompts, next, [](const Prompt& prompt, size_t step) { return prompt.margins[step] < 0.5; });
+  RecordProperty("largest_error", std::to_string(comparison.largest));
+  RecordProperty("rms_error", std::to_string(comparison.rms()));
+}
+
+// Lower ISAs on the short prompts: slower kernels, the same tolerance.
+TEST(SmolLm2Golden, LowerIsasMatch) {
+  HONE_NEED_SHARED(folder, "goldens/smollm2");
+  HONE_NEED_SHARED(path, "models/smollm2-135m-instruct-q4_1.gguf");
+  Machine machine;
+  std::vector<Prompt> prompts = ReadPrompts(folder);
+  prompts.resize(1);
+  for (const Isa isa : machine.isas()) {
+    if (isa == machine.isas().back()) continue;
+    SCOPED_TRACE(IsaName(isa));
+    const auto model = LoadModel(path, machine.runtime(isa), {.max_rows = 64, .exact = true});
+    ASSERT_NE(model, nullptr);
+    Sequences sequences(*model, 8);
+    Comparison comparison(folder);
+    Prefill(sequences, prompts, comparison);
+    EXPECT_LE(comparison.largest, 5e-4);
+  }
+}
+
+}  // namespace
+}  // namespace hone::golden
