@@ -24,7 +24,7 @@ struct CivilTime {
 
 struct RenderOptions {
   int64_t max_steps = 10'000'000;           // one a node evaluated; long strings cost more
-  int max_depth = 200;                      // nested expressions, blocks and macro calls
+  int max_depth = 1000;                     // nested expressions, blocks and macro calls, and 512 KiB of stack
   int64_t max_output_bytes = 64 << 20;
   int64_t max_live_bytes = 512 << 20;       // of values alive at once
   std::optional<CivilTime> now;             // none: the system's clock

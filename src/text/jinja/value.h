@@ -31,6 +31,8 @@ class Object {
   explicit Object(size_t bytes) : bytes_(bytes) { live_bytes += static_cast<int64_t>(bytes_); }
   virtual ~Object() { live_bytes -= static_cast<int64_t>(bytes_); }
   Object(const Object&) = delete;
+  virtual int depth() const { return 0; }  // of containers: 1 + the deepest element
+  virtual void Drop() {}                   // lets go of the values that could lead back here
   static thread_local int64_t live_bytes;
 
  protected:
@@ -122,10 +124,13 @@ class StringObject : public Object {
 
 struct ListObject : Object {
   explicit ListObject(std::vector<Value> elements);
+  int depth() const override { return depth_; }
   std::vector<Value> items;
-  int depth = 1;
   std::string view_name;   // of kView: "range(0, 3)", "dict_items"
   bool is_group = false;   // a tuple of groupby: has .grouper and .list
+
+ private:
+  int depth_;
 };
 
 struct UndefinedObject : Object {
@@ -149,7 +154,8 @@ class Dict : public Object {
   const Value* Find(const Value& key) const;      // REQUIRES: IsHashable(key)
   void Set(std::string_view key, Value value) { Set(Value::String(std::string(key)), std::move(value)); }
   void Set(Value key, Value value);               // REQUIRES: IsHashable(key); an existing key keeps its place
-  int depth() const { return depth_; }
+  void Clear();
+  int depth() const override { return depth_; }
 
  private:
   struct Less {
