@@ -16,7 +16,9 @@ namespace hone {
 // One per sequence; not for use from two threads at once.
 class StreamDecoder {
  public:
-  StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special);
+  // `continues_text`: the tokens go on from a prompt whose text stands before theirs, so the space that some tokenizers strip
+  // at the start of a text stays. False: outputs joined equal Decode of the ids by themselves.
+  StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special, bool continues_text = false);
   ~StreamDecoder();
   StreamDecoder(StreamDecoder&&) noexcept;
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
@@ -28,7 +30,7 @@ class StreamDecoder {
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
-  bool skip_special_;
+  bool skip_special_, continues_text_;
   std::unique_ptr<Tokenizer::Stream> stream_;
 };
 

@@ -71,14 +71,14 @@ class Tokenizer {
  protected:
   Tokenizer() = default;
   friend class StreamDecoder;
-  // The part of a decoder that a stream needs: see stream_decoder.h. `state` is opaque to callers.
+  // What a StreamDecoder drives.
   class Stream {
    public:
     virtual ~Stream() = default;
     virtual void Push(int32_t id, std::string* out) = 0;
     virtual void Finish(std::string* out) = 0;
   };
-  virtual std::unique_ptr<Stream> OpenStream(bool skip_special) const = 0;
+  virtual std::unique_ptr<Stream> OpenStream(bool skip_special, bool mid_text) const = 0;
 };
 
 }  // namespace hone
