@@ -4,8 +4,10 @@
 // logits the lower id. A logit of NaN is -inf; a candidate with -inf is never chosen. Nothing here allocates after Reserve.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -18,6 +20,12 @@ struct Candidate {
 
 inline bool Better(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+// A logit that a penalty or bias moved from `before` to `after`: what was finite stays finite, what was banned stays banned.
+inline float MovedLogit(float before, double after) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return before == -std::numeric_limits<float>::infinity() ? before : static_cast<float>(std::clamp(after, -kMost, kMost));
 }
 
 class Candidates {

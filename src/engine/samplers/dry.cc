@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <unordered_map>
 #include <vector>
 
@@ -54,10 +53,7 @@ void Apply(const SamplingParams& params, SamplerState* state, Candidates* candid
     Candidate* candidate = candidates->Find(id);
     if (candidate == nullptr || is_breaker(id)) continue;
     const double penalty = params.dry_multiplier * std::pow(double{params.dry_base}, length - params.dry_allowed_length);
-    const double logit = candidate->logit - penalty;  // stays finite: a penalty is no ban
-    candidate->logit = candidate->logit == -INFINITY
-                           ? -INFINITY
-                           : static_cast<float>(std::max(logit, -double{std::numeric_limits<float>::max()}));
+    candidate->logit = MovedLogit(candidate->logit, candidate->logit - penalty);
   }
   candidates->LogitsChanged();
 }

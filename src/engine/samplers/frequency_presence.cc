@@ -12,7 +12,8 @@ void Apply(const SamplingParams& params, SamplerState* state, Candidates* candid
   ForEachSeen(candidates, state->history.CountsOfLast(params.penalty_last_n),
               [&](Candidate& candidate, const TokenHistory::Count& count) {
                 if (count.output == 0) return;
-                candidate.logit -= static_cast<float>(count.output) * params.frequency_penalty + params.presence_penalty;
+                const double penalty = double{params.frequency_penalty} * count.output + params.presence_penalty;
+                candidate.logit = MovedLogit(candidate.logit, candidate.logit - penalty);
               });
 }
 

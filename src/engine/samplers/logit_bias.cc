@@ -2,9 +2,6 @@
 // forces a token.
 #include "engine/samplers/sampler.h"
 
-#include <algorithm>
-#include <limits>
-
 namespace hone {
 namespace {
 
@@ -13,7 +10,7 @@ bool Enabled(const SamplingParams& params, const SamplerState&) { return !params
 void Apply(const SamplingParams& params, SamplerState*, Candidates* candidates) {
   for (const auto& [id, bias] : params.logit_bias) {
     if (Candidate* candidate = candidates->Find(id)) {
-      candidate->logit = std::min(candidate->logit + bias, std::numeric_limits<float>::max());
+      candidate->logit = MovedLogit(candidate->logit, double{candidate->logit} + bias);
     }
   }
   candidates->LogitsChanged();

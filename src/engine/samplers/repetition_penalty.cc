@@ -9,10 +9,11 @@ namespace {
 bool Enabled(const SamplingParams& params, const SamplerState&) { return params.repetition_penalty != 1 && params.penalty_last_n != 0; }
 
 void Apply(const SamplingParams& params, SamplerState* state, Candidates* candidates) {
-  const float r = params.repetition_penalty;
+  const double r = params.repetition_penalty;
   ForEachSeen(candidates, state->history.CountsOfLast(params.penalty_last_n),
               [r](Candidate& candidate, const TokenHistory::Count&) {
-                candidate.logit = candidate.logit <= 0 ? candidate.logit * r : candidate.logit / r;
+                const float logit = candidate.logit;
+                candidate.logit = MovedLogit(logit, logit <= 0 ? logit * r : logit / r);
               });
 }
 

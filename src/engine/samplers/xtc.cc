@@ -13,7 +13,7 @@ void Apply(const SamplingParams& params, SamplerState* state, Candidates* candid
   double total = 0;
   const std::span<const float> weights = candidates->Weights(&total);
   if (total == 0) return;
-  const auto above = [&](size_t i) { return weights[i] / total >= params.xtc_threshold; };
+  const auto above = [&](size_t i) { return weights[i] > 0 && weights[i] / total >= params.xtc_threshold; };
   size_t count = 0;
   const Candidate* least = nullptr;
   for (size_t i = 0; i < weights.size(); ++i) {
