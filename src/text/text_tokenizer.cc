@@ -18,6 +18,7 @@ TextTokenizer::TextTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {
     AddedToken copy = token;
     copy.content = ToValidUtf8(copy.content);
     parts_.normalizer->Apply(&copy.content);
+    parts_.decode_texts[static_cast<size_t>(copy.id)] = copy.content;
     if (!copy.content.empty()) normalized.push_back(std::move(copy));
   }
   has_normalized_added_ = !normalized.empty();

@@ -48,7 +48,7 @@ bool IsNonSpacingMark(char32_t c) { return Category(c) == UTF8PROC_CATEGORY_MN; 
 bool IsControlOrFormat(char32_t c) {
   const auto category = Category(c);
   return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CS ||
-         category == UTF8PROC_CATEGORY_CO || category == UTF8PROC_CATEGORY_CN;
+         category == UTF8PROC_CATEGORY_CO;
 }
 
 bool IsWordCharacter(char32_t c) {

@@ -12,7 +12,7 @@ bool IsDecimalDigit(char32_t c);  // Nd
 bool IsPunctuation(char32_t c);   // Pc, Pd, Ps, Pe, Pi, Pf, Po, and ASCII symbols
 bool IsMark(char32_t c);          // Mn, Mc, Me
 bool IsNonSpacingMark(char32_t c);  // Mn
-bool IsControlOrFormat(char32_t c);  // Cc, Cf, Cs, Co, and unassigned
+bool IsControlOrFormat(char32_t c);  // Cc, Cf, Cs, Co; not the unassigned
 bool IsWordCharacter(char32_t c);  // what \w matches: alphabetic, marks, decimal digits, connectors, joiners
 bool IsCjkIdeograph(char32_t c);  // the ranges that BERT sets apart
 
