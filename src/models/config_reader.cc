@@ -35,8 +35,7 @@ Result<double> ReadNumberFrom(const File& file, std::string_view key, double low
   return value;
 }
 
-Result<Activation> ReadActivation(const JsonConfig& json, std::string_view fallback) {
-  const std::string_view key = json.Has("hidden_activation") ? "hidden_activation" : "hidden_act";
+Result<Activation> ReadActivation(const JsonConfig& json, std::string_view key, std::string_view fallback) {
   HONE_TRY(const std::string name, json.String(key, fallback));
   if (name == "silu" || name == "swish") return Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_tanh" || name == "gelu_new") return Activation::kGeluTanh;
@@ -188,16 +187,17 @@ Result<void> ReadHfCommon(const JsonConfig& json, const HfDefaults& defaults, Mo
   HONE_RETURN_IF_ERROR(RefuseQuantized(json));
   HONE_TRY(config.layers, ReadInt(json, "num_hidden_layers", 1, kMaxLayers));
   HONE_TRY(config.width, ReadInt(json, "hidden_size", 1, kMaxWidth));
-  HONE_TRY(config.heads, ReadInt(json, "num_attention_heads", 1, kMaxHeads));
-  HONE_TRY(config.kv_heads, ReadInt(json, "num_key_value_heads", 1, kMaxHeads, config.heads));
+  HONE_TRY(config.heads, ReadInt(json, "num_attention_heads", 1, kMaxHeads, defaults.heads));
+  HONE_TRY(config.kv_heads, ReadInt(json, "num_key_value_heads", 1, kMaxHeads,
+                                    defaults.kv_heads > 0 ? defaults.kv_heads : config.heads));
   const int head_width = defaults.head_width != 0 ? defaults.head_width : config.width / config.heads;
   HONE_TRY(config.head_width, ReadInt(json, "head_dim", 1, kMaxHeadWidth, head_width));
   HONE_TRY(config.ffn_width, ReadInt(json, "intermediate_size", 1, kMaxFfnWidth));
   HONE_TRY(config.vocab, ReadInt(json, "vocab_size", 1, kMaxVocab, config.vocab > 0 ? int64_t{config.vocab} : INT64_MIN));
-  HONE_TRY(config.context, ReadInt(json, "max_position_embeddings", 1, kMaxContext));
+  HONE_TRY(config.context, ReadInt(json, "max_position_embeddings", 1, kMaxContext, defaults.context));
   HONE_TRY(const double eps, ReadNumber(json, "rms_norm_eps", 0, 1, defaults.norm_eps));
   config.norm_eps = static_cast<float>(eps);
-  HONE_TRY(config.activation, ReadActivation(json, defaults.activation));
+  HONE_TRY(config.activation, ReadActivation(json, defaults.activation_key, defaults.activation));
   HONE_TRY(config.tied_embeddings, json.Bool("tie_word_embeddings", defaults.tied_embeddings));
   config.layer.assign(config.layers, LayerConfig{});
   config.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_width)));

@@ -24,9 +24,10 @@ inline constexpr int kMaxLayers = 1024, kMaxWidth = 1 << 17, kMaxHeads = 4096, k
 struct HfDefaults {
   double rope_theta = 10000;
   double norm_eps = 1e-6;
+  int heads = 0, kv_heads = 0, context = 0;  // 0: the key must be there (kv_heads: as many as heads)
   int head_width = 0;              // 0: hidden_size / num_attention_heads
   bool tied_embeddings = false;
-  std::string_view activation = "silu";
+  std::string_view activation_key = "hidden_act", activation = "silu";
 };
 
 // Sizes, norm_eps, activation, tied_embeddings, one plain entry a layer, ropes[0], attention_scale = E^-1/2. `json` is

@@ -12,8 +12,8 @@ namespace {
 bool Slides(int layer) { return layer % 2 == 0; }
 
 Result<void> ReadHf(const JsonConfig& json, ModelConfig& config) {
-  HONE_RETURN_IF_ERROR(ReadHfCommon(json, {.head_width = 256, .tied_embeddings = true, .activation = "gelu_pytorch_tanh"},
-                                    config));
+  HONE_RETURN_IF_ERROR(ReadHfCommon(json, {.head_width = 256, .tied_embeddings = true, .activation_key = "hidden_activation",
+                                           .activation = "gelu_pytorch_tanh"}, config));
   config.norms_store_minus_one = true;
   config.embedding_scale = std::sqrt(static_cast<float>(config.width));
   HONE_TRY(const double scalar, ReadNumber(json, "query_pre_attn_scalar", 1e-6, 1e9, 256));

@@ -33,7 +33,8 @@ void SetLayerRopes(ModelConfig& config) {
 }
 
 Result<void> ReadHf(const JsonConfig& json, ModelConfig& config) {
-  HONE_RETURN_IF_ERROR(ReadHfCommon(json, {.rope_theta = 1e6, .head_width = 256, .tied_embeddings = true,
+  HONE_RETURN_IF_ERROR(ReadHfCommon(json, {.rope_theta = 1e6, .heads = 8, .kv_heads = 4, .context = 131072, .head_width = 256,
+                                           .tied_embeddings = true, .activation_key = "hidden_activation",
                                            .activation = "gelu_pytorch_tanh"}, config));
   HONE_RETURN_IF_ERROR(RefuseIfSet(json, "attn_logit_softcapping", config.family));
   HONE_RETURN_IF_ERROR(ReadHfRopes(json, config));
@@ -57,6 +58,22 @@ Result<void> ReadHf(const JsonConfig& json, ModelConfig& config) {
   return {};
 }
 
+// Which layers slide: a number n (every n-th is global; 6 where absent), or an array with one entry a layer.
+Result<std::vector<bool>> ReadGgufPattern(const GgufFile& file, const ModelConfig& config) {
+  const std::string key = GgufKey(config, "attention.sliding_window_pattern");
+  std::vector<bool> slides(config.layers);
+  const GgufValue* value = file.Find(key);
+  if (value != nullptr && value->type == GgufType::kArray) {
+    HONE_TRY(const std::vector<int64_t> entries, file.Ints(key));
+    if (entries.size() != slides.size()) return InvalidInput(file.path() + ": " + key + " does not have one entry a layer");
+    for (size_t i = 0; i < slides.size(); ++i) slides[i] = entries[i] != 0;
+    return slides;
+  }
+  HONE_TRY(const int pattern, ReadInt(file, key, 1, INT32_MAX, 6));
+  for (int i = 0; i < config.layers; ++i) slides[i] = (i + 1) % pattern != 0;
+  return slides;
+}
+
 Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {
   HONE_RETURN_IF_ERROR(ReadGgufCommon(file, config));
   config.activation = Activation::kGeluTanh;
@@ -72,8 +89,8 @@ Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {
   HONE_TRY(const double logits_cap, ReadNumber(file, GgufKey(config, "final_logit_softcapping"), 0, 1e9, 0));
   config.logits_soft_cap = static_cast<float>(logits_cap);
   HONE_TRY(const int window, ReadInt(file, GgufKey(config, "attention.sliding_window"), 0, INT32_MAX, 0));
-  HONE_TRY(const int pattern, ReadInt(file, GgufKey(config, "attention.sliding_window_pattern"), 1, INT32_MAX, 6));
-  for (int i = 0; i < config.layers; ++i) config.layer[i].window = (i + 1) % pattern == 0 ? 0 : window;
+  HONE_TRY(const std::vector<bool> slides, ReadGgufPattern(file, config));
+  for (int i = 0; i < config.layers; ++i) config.layer[i].window = slides[i] ? window : 0;
   SetLayerRopes(config);
   return {};
 }

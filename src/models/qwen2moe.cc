@@ -39,7 +39,6 @@ std::vector<TensorRule> Tensors(const ModelConfig& config, int layer) {
   AddLinear("ffn_gate_shexp", "mlp.shared_expert.gate_proj", Dim::kSharedFfn, Dim::kWidth, false, rules);
   AddLinear("ffn_up_shexp", "mlp.shared_expert.up_proj", Dim::kSharedFfn, Dim::kWidth, false, rules);
   AddLinear("ffn_down_shexp", "mlp.shared_expert.down_proj", Dim::kWidth, Dim::kSharedFfn, false, rules);
-  // One row: GGUF files hold it as a vector.
   AddLinear("ffn_gate_inp_shexp", "mlp.shared_expert_gate", Dim::kOne, Dim::kWidth, false, rules);
   return rules;
 }

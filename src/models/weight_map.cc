@@ -123,6 +123,7 @@ class WeightMapMaker {
       return InvalidInput(fmt::format("{}: tensor {} is missing; wanted {}", checkpoint_.path(), name, wanted.ToString()));
     }
     TensorView view = tensor->view;
+    if (wanted.rank() == 2 && wanted[0] == 1 && view.shape == Shape{wanted[1]}) view.shape = wanted;  // converters drop a 1
     if (view.shape != wanted) {
       return InvalidInput(fmt::format("{}: tensor {} is {} {}; wanted shape {}", checkpoint_.path(), name,
                                       Info(view.type).name, view.shape.ToString(), wanted.ToString()));

@@ -1,0 +1,65 @@
+// For tests of models/: small checkpoints written to a temporary folder.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/checkpoint.h"
+
+namespace hone {
+
+// A fresh folder under the test's temporary folder.
+inline std::string FreshFolder(const std::string& name) {
+  const std::string path = testing::TempDir() + "/models_" + name;
+  std::filesystem::remove_all(path);
+  std::filesystem::create_directories(path);
+  return path;
+}
+
+// A Hugging Face folder with this config.json and these F32 tensors (filled with small numbers).
+inline std::shared_ptr<const Checkpoint> WriteFolder(const std::string& name, const std::string& config_json,
+                                                     const std::map<std::string, Shape>& tensors = {},
+                                                     const std::map<std::string, DType>& types = {}) {
+  const std::string folder = FreshFolder(name);
+  std::ofstream(folder + "/config.json") << config_json;
+  std::vector<Tensor> kept;
+  std::vector<NamedTensor> named;
+  for (const auto& [tensor_name, shape] : tensors) {
+    const auto type = types.find(tensor_name);
+    kept.emplace_back(type == types.end() ? DType::kF32 : type->second, shape);
+    if (kept.back().type() == DType::kF32) {
+      for (int64_t i = 0; i < shape.elements(); ++i) kept.back().as<float>()[i] = static_cast<float>(i % 7 - 3) * 0.1f;
+    }
+    named.push_back({tensor_name, kept.back().view()});
+  }
+  if (!named.empty()) {
+    const Result<void> written = WriteSafetensors(folder + "/model.safetensors", named, {{"format", "pt"}});
+    HONE_CHECK(written.has_value(), written.has_value() ? "" : written.error().message);
+  }
+  auto checkpoint = Checkpoint::Open(folder);
+  HONE_CHECK(checkpoint.has_value(), checkpoint.has_value() ? "" : checkpoint.error().message);
+  return *checkpoint;
+}
+
+using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
+inline GgufValue GgufInt(uint64_t value) { return {.type = GgufType::kU32, .value = value}; }
+inline GgufValue GgufFloat(double value) { return {.type = GgufType::kF32, .value = value}; }
+inline GgufValue GgufText(const std::string& value) { return {.type = GgufType::kString, .value = value}; }
+
+inline std::shared_ptr<const Checkpoint> WriteGgufFile(const std::string& name, const GgufMetadata& metadata,
+                                                       const std::vector<NamedTensor>& tensors = {}) {
+  const std::string path = FreshFolder(name) + "/model.gguf";
+  const Result<void> written = WriteGguf(path, {.metadata = metadata, .tensors = tensors});
+  HONE_CHECK(written.has_value(), written.has_value() ? "" : written.error().message);
+  auto checkpoint = Checkpoint::Open(path);
+  HONE_CHECK(checkpoint.has_value(), checkpoint.has_value() ? "" : checkpoint.error().message);
+  return *checkpoint;
+}
+
+}  // namespace hone
