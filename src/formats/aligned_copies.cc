@@ -27,7 +27,8 @@ Result<Buffer> AlignTensors(const std::string& path, std::vector<NamedTensor>* t
   for (const NamedTensor& tensor : *tensors) {
     if (Misaligned(tensor.view)) total += Rounded(tensor.view.bytes());  // at most the file's size, times 64
     if (total > kMaxCopyBytes) {
-      return Unsupported(path + ": more than 1 GiB of its tensors lie at odd addresses (first past the limit: '" + tensor.name +
+      return Unsupported(path + ": more than 1 GiB of its tensors lie at odd addresses (first past the limit: '" +
+                         tensor.name +
                          "'), wanted data aligned to its elements; write the file again with a current tool");
     }
   }

@@ -11,11 +11,12 @@
 
 namespace hone {
 
-// The address of a tensor of this type must be a multiple of this: the largest power of two up to 8 that divides its block.
+// The address of a tensor of this type must be a multiple of this: the largest power of two up to 8 that divides its
+// block.
 size_t AddressAlignment(DType type);
 
-// Moves misaligned views of `tensors` into the returned buffer, which must live as long as they do (empty if there are none).
-// More than 1 GiB of them is an error that names `path`.
+// Moves misaligned views of `tensors` into the returned buffer, which must live as long as they do (empty if there are
+// none). More than 1 GiB of them is an error that names `path`.
 Result<Buffer> AlignTensors(const std::string& path, std::vector<NamedTensor>* tensors);
 
 }  // namespace hone

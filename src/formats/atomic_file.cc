@@ -22,8 +22,8 @@ constexpr size_t kMaxWriteBytes = size_t{1} << 30;
 std::string TemporaryName(const std::string& path) {
   static std::atomic<uint64_t> count{0};
   const std::filesystem::path full(path);
-  const std::string name = "." + full.filename().string().substr(0, 200) + ".partial-" + std::to_string(getpid()) + "-" +
-                           std::to_string(count.fetch_add(1));
+  const std::string name = "." + full.filename().string().substr(0, 200) + ".partial-" + std::to_string(getpid()) +
+                           "-" + std::to_string(count.fetch_add(1));
   return (full.parent_path() / name).string();
 }
 
@@ -59,7 +59,8 @@ Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, 
   std::unique_ptr<AtomicFile> file(new AtomicFile(path, fd < 0 ? "" : temporary, fd));
   if (fd < 0) return file->System("create");
   // File systems without reservation say so; only a full disk (or a quota) is an answer that counts.
-  if (bytes > 0 && fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)) != 0 && (errno == ENOSPC || errno == EDQUOT)) {
+  if (bytes > 0 && fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)) != 0 &&
+      (errno == ENOSPC || errno == EDQUOT)) {
     return file->System(("reserve " + std::to_string(bytes) + " bytes").c_str());
   }
   return file;

@@ -1,4 +1,5 @@
-// A file that appears whole or not at all: written beside its place under a temporary name, flushed to the disk, renamed.
+// A file that appears whole or not at all: written beside its place under a temporary name, flushed to the disk,
+// renamed.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,9 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
 
   Result<void> Write(std::span<const std::byte> bytes);
-  Result<void> Write(std::string_view text) { return Write(std::as_bytes(std::span<const char>(text.data(), text.size()))); }
+  Result<void> Write(std::string_view text) {
+    return Write(std::as_bytes(std::span<const char>(text.data(), text.size())));
+  }
   Result<void> Zeros(uint64_t bytes);
   uint64_t written() const { return written_; }
 

@@ -1,11 +1,11 @@
-// Decides what a path is. The order of questions stands in OpenFolder; each refusal says what was there and what to give.
+// Decides what a path is. The order of questions stands in Checkpoint::Open; each refusal says what was there and what
+// to give.
 #include "formats/checkpoint.h"
 
 #include <algorithm>
 #include <filesystem>
-#include <numeric>
 
-#include "formats/gguf_split.h"
+#include "base/nearest_name.h"
 
 namespace hone {
 namespace {
@@ -13,26 +13,11 @@ namespace {
 namespace fs = std::filesystem;
 constexpr size_t kMaxListed = 2000;  // entries of a folder that are looked at
 
-// Levenshtein distance of two short names.
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t substitute = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, substitute});
-    }
-  }
-  return row.back();
-}
-
 std::vector<std::string> Entries(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end && names.size() < kMaxListed; it.increment(error)) {
+  for (fs::directory_iterator it(folder, error), end; !error && it != end && names.size() < kMaxListed;
+       it.increment(error)) {
     names.push_back(it->path().filename().string());
   }
   std::sort(names.begin(), names.end());
@@ -52,30 +37,31 @@ Error PathNotFound(const std::string& path) {
   const std::string name = full.filename().string();
   std::error_code error;
   if (!fs::is_directory(parent, error)) {
-    return NotFound(path + ": no such file or folder (there is no folder " + parent.string() +
-                    "); give a GGUF file or a model folder, or fetch a model of the hub first with `hone pull OWNER/NAME`");
+    return NotFound(
+        path + ": no such file or folder (there is no folder " + parent.string() +
+        "); give a GGUF file or a model folder, or fetch a model of the hub first with `hone pull OWNER/NAME`");
   }
-  std::vector<std::pair<size_t, std::string>> near;
-  for (const std::string& entry : Entries(parent)) {
-    const size_t distance = name.size() < 256 && entry.size() < 256 ? Distance(name, entry) : entry.size();
-    const bool close = distance <= std::max<size_t>(2, name.size() / 4) || (name.size() >= 3 && entry.starts_with(name));
-    if (close) near.emplace_back(distance, (parent / entry).string());
+  const std::vector<std::string> entries = Entries(parent);
+  std::vector<std::string> near;
+  if (std::string nearest = NearestName(name, entries); !nearest.empty()) near.push_back(std::move(nearest));
+  for (const std::string& entry : entries) {
+    const bool longer = name.size() >= 3 && entry.starts_with(name) && (near.empty() || entry != near.front());
+    if (longer && near.size() < 3) near.push_back(entry);
   }
-  std::sort(near.begin(), near.end());
-  std::vector<std::string> names;
-  for (const auto& [distance, entry] : near) names.push_back(entry);
-  if (names.empty()) {
-    return NotFound(path + ": no such file or folder; give a GGUF file or a model folder, or fetch a model of the hub first "
-                    "with `hone pull OWNER/NAME`");
+  if (near.empty()) {
+    return NotFound(path + ": no such file or folder; give a GGUF file or a model folder, or fetch a model of the hub "
+                           "first with `hone pull OWNER/NAME`");
   }
-  return NotFound(path + ": no such file or folder; did you mean " + Joined(names, 3) + "?");
+  for (std::string& entry : near) entry = (parent / entry).string();
+  return NotFound(path + ": no such file or folder; did you mean " + Joined(near, 3) + "?");
 }
 
 bool IsFirstPart(const std::string& name) { return name.find("-00001-of-") != std::string::npos; }
 bool IsLaterPart(const std::string& name) {
   const size_t at = name.rfind("-of-");
   if (at == std::string::npos || at < 6 || name.size() != at + 9 + 5 || IsFirstPart(name)) return false;
-  return name[at - 6] == '-' && std::all_of(name.begin() + at - 5, name.begin() + at, [](char c) { return c >= '0' && c <= '9'; });
+  return name[at - 6] == '-' &&
+         std::all_of(name.begin() + at - 5, name.begin() + at, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 struct FolderFacts {
@@ -96,7 +82,8 @@ FolderFacts Survey(const fs::path& folder) {
     if (name.ends_with(".safetensors") && !name.starts_with("adapter_model") && !name.starts_with("consolidated")) {
       facts.safetensors = true;
     }
-    if (name.starts_with("pytorch_model") || name.ends_with(".pth") || name.ends_with(".pt") || name.ends_with(".ckpt")) {
+    if (name.starts_with("pytorch_model") || name.ends_with(".pth") || name.ends_with(".pt") ||
+        name.ends_with(".ckpt")) {
       facts.pickles.push_back(name);
     }
   }
@@ -105,7 +92,9 @@ FolderFacts Survey(const fs::path& folder) {
 
 Error NotAModel(const std::string& path, const FolderFacts& facts) {
   if (facts.adapter) {
-    return InvalidInput(path + ": this is an adapter (adapter_config.json), not a model; give its base model and name the adapter apart");
+    return InvalidInput(
+        path +
+        ": this is an adapter (adapter_config.json), not a model; give its base model and name the adapter apart");
   }
   // A copy of the hub's cache holds the model two folders down.
   const fs::path snapshots = fs::path(path) / "snapshots";
@@ -118,8 +107,11 @@ Error NotAModel(const std::string& path, const FolderFacts& facts) {
       if (below.size() > 3) break;
     }
   }
-  return InvalidInput(path + ": no config.json, no tokenizer.json and no .gguf file in this folder, wanted a Hugging Face folder or one "
-                      "GGUF file" + (below.empty() ? "; give the model's own folder" : "; did you mean " + Joined(below, 3) + "?"));
+  return InvalidInput(
+      path +
+      ": no config.json, no tokenizer.json and no .gguf file in this folder, wanted a Hugging Face folder or one "
+      "GGUF file" +
+      (below.empty() ? "; give the model's own folder" : "; did you mean " + Joined(below, 3) + "?"));
 }
 
 }  // namespace
@@ -132,10 +124,12 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::Open(const std::string& pa
   checkpoint->path_ = path;
 
   if (!fs::is_directory(status)) {
-    if (!fs::is_regular_file(status)) return InvalidInput(path + ": neither a file nor a folder; give a GGUF file or a model folder");
+    if (!fs::is_regular_file(status))
+      return InvalidInput(path + ": neither a file nor a folder; give a GGUF file or a model folder");
     if (path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json")) {
       const fs::path parent = fs::path(path).parent_path();
-      return InvalidInput(path + ": one file of a Hugging Face model; give the folder that holds it and its config.json: " +
+      return InvalidInput(path +
+                          ": one file of a Hugging Face model; give the folder that holds it and its config.json: " +
                           (parent.empty() ? "." : parent.string()));
     }
     HONE_TRY(checkpoint->gguf_, GgufFile::Open(path));
@@ -145,19 +139,21 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::Open(const std::string& pa
   const FolderFacts facts = Survey(path);
   if (!facts.safetensors && !facts.ggufs.empty()) {
     if (facts.ggufs.size() > 1) {
-      return InvalidInput(path + ": " + std::to_string(facts.ggufs.size()) + " GGUF files in this folder, wanted one; name the file: " +
-                          Joined(facts.ggufs, 8));
+      return InvalidInput(path + ": " + std::to_string(facts.ggufs.size()) +
+                          " GGUF files in this folder, wanted one; name the file: " + Joined(facts.ggufs, 8));
     }
     HONE_TRY(checkpoint->gguf_, GgufFile::Open((fs::path(path) / facts.ggufs[0]).string()));
     return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
   }
   if (!facts.safetensors && !facts.pickles.empty()) {
-    return Unsupported(path + ": its weights are Python pickles (" + Joined(facts.pickles, 2) +
-                       "), which can run code and are not read; convert them to safetensors, or download that form of the model");
+    return Unsupported(
+        path + ": its weights are Python pickles (" + Joined(facts.pickles, 2) +
+        "), which can run code and are not read; convert them to safetensors, or download that form of the model");
   }
   if (!facts.config && !facts.tokenizer) {
     if (facts.safetensors) {
-      return InvalidInput(path + ": .safetensors files but no config.json, which says what the model is; download config.json too");
+      return InvalidInput(
+          path + ": .safetensors files but no config.json, which says what the model is; download config.json too");
     }
     return NotAModel(path, facts);
   }

@@ -18,9 +18,9 @@ namespace hone {
 
 class Checkpoint {
  public:
-  // A path to a GGUF file (first part of a split), to a Hugging Face folder (config.json and *.safetensors), or to a folder
-  // that holds just one GGUF file. Weights need not be present: a vocabulary-only GGUF, or a folder with only tokenizer.json,
-  // opens with no tensors (loading a model from it is what fails). Anything else is one clear error.
+  // A path to a GGUF file (first part of a split), to a Hugging Face folder (config.json and *.safetensors), or to a
+  // folder that holds just one GGUF file. Weights need not be present: a vocabulary-only GGUF, or a folder with only
+  // tokenizer.json, opens with no tensors (loading a model from it is what fails). Anything else is one clear error.
   static Result<std::shared_ptr<const Checkpoint>> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -28,7 +28,7 @@ class Checkpoint {
   // Exactly one of the two holds: gguf() != nullptr, or is_folder().
   const GgufFile* gguf() const { return gguf_.get(); }
   bool is_folder() const { return gguf_ == nullptr; }
-  const JsonConfig* config() const { return config_ ? &*config_ : nullptr; }                     // config.json, if there
+  const JsonConfig* config() const { return config_ ? &*config_ : nullptr; }  // config.json, if there
   const JsonConfig* generation_config() const { return generation_ ? &*generation_ : nullptr; }  // if there
 
   const std::vector<NamedTensor>& tensors() const;

@@ -100,7 +100,8 @@ TEST(Checkpoint, FoldersThatAreNoModel) {
   EXPECT_ERROR(Checkpoint::Open(folder.path()), "did you mean " + (folder / "snapshots/abc"));
   folder.Write("a.gguf", EmptyGguf());
   folder.Write("b.gguf", EmptyGguf());
-  EXPECT_ERROR(Checkpoint::Open(folder.path()), "2 GGUF files in this folder, wanted one; name the file: a.gguf, b.gguf");
+  EXPECT_ERROR(Checkpoint::Open(folder.path()),
+               "2 GGUF files in this folder, wanted one; name the file: a.gguf, b.gguf");
 
   const TempFolder adapter;
   adapter.Write("adapter_config.json", "{}");

@@ -47,13 +47,16 @@ std::string DescribeContents(std::span<const std::byte> bytes) {
   }
   const size_t start = std::min(head.find_first_not_of(" \t\r\n"), head.size());
   const std::string_view text = head.substr(start);
-  if (text.starts_with('<') && (HeadContains(text, "<html") || HeadContains(text, "<!doctype") || HeadContains(text, "<?xml"))) {
-    return "this is a web page (HTML), not the file itself; the download went wrong, fetch it again (and check access rights)";
+  if (text.starts_with('<') &&
+      (HeadContains(text, "<html") || HeadContains(text, "<!doctype") || HeadContains(text, "<?xml"))) {
+    return "this is a web page (HTML), not the file itself; the download went wrong, fetch it again (and check access "
+           "rights)";
   }
   if (head.size() > 8 && head[8] == '{') {
     uint64_t header_bytes;
     std::memcpy(&header_bytes, head.data(), 8);
-    if (header_bytes < bytes.size()) return "this looks like a safetensors file; give the folder that holds it and its config.json";
+    if (header_bytes < bytes.size())
+      return "this looks like a safetensors file; give the folder that holds it and its config.json";
   }
   if (head.size() >= 2 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5) {
     return "this is a Python pickle (a PyTorch checkpoint); convert it to safetensors first";

@@ -26,8 +26,8 @@ Result<const GgufValue*> Wanted(const GgufPart& part, std::string_view key, Gguf
   for (const auto& [name, value] : part.metadata) {
     if (name != key) continue;
     if (value.type == type) return &value;
-    return InvalidInput(part.file->path() + ": key '" + std::string(key) + "' is of type " + GgufTypeName(value) + ", wanted " +
-                        std::string(GgufTypeName(type)) + "; split the model again with a current tool");
+    return InvalidInput(part.file->path() + ": key '" + std::string(key) + "' is of type " + GgufTypeName(value) +
+                        ", wanted " + std::string(GgufTypeName(type)) + "; split the model again with a current tool");
   }
   return static_cast<const GgufValue*>(nullptr);
 }
@@ -40,7 +40,9 @@ Result<SplitKeys> ReadSplitKeys(const GgufPart& part) {
   SplitKeys keys;
   if (count == nullptr || std::get<uint64_t>(count->value) == 0) {
     if (no != nullptr && std::get<uint64_t>(no->value) != 0) {
-      return InvalidInput(path + ": key 'split.no' says it is a part of a split, but 'split.count' is absent or 0; split the model again");
+      return InvalidInput(
+          path +
+          ": key 'split.no' says it is a part of a split, but 'split.count' is absent or 0; split the model again");
     }
     return keys;
   }
@@ -62,8 +64,9 @@ Result<SplitKeys> ReadSplitKeys(const GgufPart& part) {
 Result<std::string> SplitPrefix(const std::string& path, const SplitKeys& keys) {
   const std::string suffix = GgufSplitSuffix(keys.no, keys.count);
   if (path.ends_with(suffix)) return path.substr(0, path.size() - suffix.size());
-  return InvalidInput(path + ": this is part " + std::to_string(keys.no + 1) + " of a split of " + std::to_string(keys.count) +
-                      ", so its name must end in '" + suffix + "' to find the others; give the parts their original names");
+  return InvalidInput(path + ": this is part " + std::to_string(keys.no + 1) + " of a split of " +
+                      std::to_string(keys.count) + ", so its name must end in '" + suffix +
+                      "' to find the others; give the parts their original names");
 }
 
 }  // namespace
@@ -89,8 +92,9 @@ class GgufReader {
     if (keys.count > 1) {
       HONE_TRY(const std::string prefix, SplitPrefix(path, keys));
       if (keys.no != 0) {
-        return InvalidInput(path + ": this is part " + std::to_string(keys.no + 1) + " of " + std::to_string(keys.count) +
-                            " of a split model; give its first part, " + prefix + GgufSplitSuffix(0, keys.count));
+        return InvalidInput(path + ": this is part " + std::to_string(keys.no + 1) + " of " +
+                            std::to_string(keys.count) + " of a split model; give its first part, " + prefix +
+                            GgufSplitSuffix(0, keys.count));
       }
       HONE_RETURN_IF_ERROR(CheckAllThere(prefix, keys.count));
       HONE_RETURN_IF_ERROR(Add(std::move(first), file.get()));
@@ -126,7 +130,8 @@ class GgufReader {
     if (missing_count == 0) return {};
     if (missing_count > 3) missing += ", ...";
     return NotFound(prefix + GgufSplitSuffix(0, count) + ": " + std::to_string(missing_count) + " of the " +
-                    std::to_string(count) + " parts of this split are missing: " + missing + "; put all parts in one folder");
+                    std::to_string(count) + " parts of this split are missing: " + missing +
+                    "; put all parts in one folder");
   }
 
   static Result<void> AddPart(const std::string& prefix, uint64_t no, const SplitKeys& first, GgufFile* file) {
@@ -134,9 +139,10 @@ class GgufReader {
     HONE_TRY(GgufPart part, ReadPart(path));
     HONE_TRY(const SplitKeys keys, ReadSplitKeys(part));
     if (keys.no != no || keys.count != first.count || keys.tensors != first.tensors) {
-      return InvalidInput(path + ": its split keys say part " + std::to_string(keys.no + 1) + " of " + std::to_string(keys.count) +
-                          " with " + std::to_string(keys.tensors) + " tensors in all, wanted part " + std::to_string(no + 1) +
-                          " of " + std::to_string(first.count) + " with " + std::to_string(first.tensors) +
+      return InvalidInput(path + ": its split keys say part " + std::to_string(keys.no + 1) + " of " +
+                          std::to_string(keys.count) + " with " + std::to_string(keys.tensors) +
+                          " tensors in all, wanted part " + std::to_string(no + 1) + " of " +
+                          std::to_string(first.count) + " with " + std::to_string(first.tensors) +
                           " as part 1 says; the parts do not belong together");
     }
     return Add(std::move(part), file);
@@ -152,7 +158,8 @@ class GgufReader {
       file->copies_.push_back(std::move(copies));
     }
     if (part.unused_bytes > 0) {
-      file->warnings_.push_back(path + ": " + std::to_string(part.unused_bytes) + " bytes after the last tensor are not used");
+      file->warnings_.push_back(path + ": " + std::to_string(part.unused_bytes) +
+                                " bytes after the last tensor are not used");
     }
     if (file->tensors_.size() + part.tensors.size() > kGgufMaxTensors) {
       return Error{ErrorCode::kLimit, path + ": the parts hold more than 2^20 tensors; no model needs that"};
@@ -216,7 +223,8 @@ Error WrongType(const GgufFile& file, std::string_view key, const GgufValue& fou
 
 Result<int64_t> ToInt(const GgufFile& file, std::string_view key, uint64_t value) {
   if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return static_cast<int64_t>(value);
-  return InvalidInput(file.path() + ": key '" + std::string(key) + "' is " + std::to_string(value) + ", wanted less than 2^63");
+  return InvalidInput(file.path() + ": key '" + std::string(key) + "' is " + std::to_string(value) +
+                      ", wanted less than 2^63");
 }
 
 }  // namespace
@@ -238,7 +246,9 @@ Result<double> GgufFile::Number(std::string_view key) const {
   if (const auto* value = std::get_if<uint64_t>(&found->value)) return static_cast<double>(*value);
   return WrongType(*this, key, *found, "a number");
 }
-Result<double> GgufFile::Number(std::string_view key, double fallback) const { return Has(key) ? Number(key) : fallback; }
+Result<double> GgufFile::Number(std::string_view key, double fallback) const {
+  return Has(key) ? Number(key) : fallback;
+}
 
 Result<bool> GgufFile::Bool(std::string_view key, bool fallback) const {
   const GgufValue* found = Find(key);
@@ -262,7 +272,8 @@ Result<std::vector<int64_t>> GgufFile::Ints(std::string_view key) const {
   const GgufValue* found = Find(key);
   if (found == nullptr) return Absent(*this, key);
   if (const auto* value = std::get_if<std::vector<int64_t>>(&found->value)) return *value;
-  if (const auto* value = std::get_if<std::vector<bool>>(&found->value)) return std::vector<int64_t>(value->begin(), value->end());
+  if (const auto* value = std::get_if<std::vector<bool>>(&found->value))
+    return std::vector<int64_t>(value->begin(), value->end());
   if (const auto* value = std::get_if<std::vector<uint64_t>>(&found->value)) {
     std::vector<int64_t> numbers;
     numbers.reserve(value->size());
@@ -278,15 +289,18 @@ Result<std::vector<double>> GgufFile::Numbers(std::string_view key) const {
   const GgufValue* found = Find(key);
   if (found == nullptr) return Absent(*this, key);
   if (const auto* value = std::get_if<std::vector<double>>(&found->value)) return *value;
-  if (const auto* value = std::get_if<std::vector<int64_t>>(&found->value)) return std::vector<double>(value->begin(), value->end());
-  if (const auto* value = std::get_if<std::vector<uint64_t>>(&found->value)) return std::vector<double>(value->begin(), value->end());
+  if (const auto* value = std::get_if<std::vector<int64_t>>(&found->value))
+    return std::vector<double>(value->begin(), value->end());
+  if (const auto* value = std::get_if<std::vector<uint64_t>>(&found->value))
+    return std::vector<double>(value->begin(), value->end());
   return WrongType(*this, key, *found, "an array of numbers");
 }
 
 Result<std::span<const std::string>> GgufFile::Strings(std::string_view key) const {
   const GgufValue* found = Find(key);
   if (found == nullptr) return Absent(*this, key);
-  if (const auto* value = std::get_if<std::vector<std::string>>(&found->value)) return std::span<const std::string>(*value);
+  if (const auto* value = std::get_if<std::vector<std::string>>(&found->value))
+    return std::span<const std::string>(*value);
   return WrongType(*this, key, *found, "an array of strings");
 }
 

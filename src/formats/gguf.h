@@ -1,8 +1,8 @@
 // GGUF v2/v3: one file, or the parts of a split opened through the first. Layout and checks: docs/formats/gguf.md.
 // Writing tensor by tensor, without holding them all: formats/gguf_writer.h.
 //
-// Everything that comes from the file is checked in Open; after that no accessor can run past a buffer. Tensor data stays in
-// the mapping. A GgufFile is immutable and may be read from many threads; views live as long as it does.
+// Everything that comes from the file is checked in Open; after that no accessor can run past a buffer. Tensor data
+// stays in the mapping. A GgufFile is immutable and may be read from many threads; views live as long as it does.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,8 @@ struct GgufValue {
 
 class GgufFile {
  public:
-  // A file that names itself a split opens all parts (found by the -%05d-of-%05d pattern beside it); `path` must be part 1.
+  // A file that names itself a split opens all parts (found by the -%05d-of-%05d pattern beside it); `path` must be
+  // part 1.
   static Result<std::shared_ptr<const GgufFile>> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -66,8 +67,9 @@ class GgufFile {
   const GgufValue* Find(std::string_view key) const;  // nullptr if absent
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
 
-  // Typed access. An integer of any width serves Int and Number; a float serves Number. An absent key or another type is an
-  // error that names the file, the key, what was found and what was wanted. With a fallback, absence is not an error.
+  // Typed access. An integer of any width serves Int and Number; a float serves Number. An absent key or another type
+  // is an error that names the file, the key, what was found and what was wanted. With a fallback, absence is not an
+  // error.
   Result<int64_t> Int(std::string_view key) const;
   Result<int64_t> Int(std::string_view key, int64_t fallback) const;
   Result<double> Number(std::string_view key) const;
@@ -101,8 +103,8 @@ class GgufFile {
   std::vector<std::string> warnings_;
 };
 
-// What a GGUF file is made of; written under a temporary name and renamed when complete. Tensor bytes are copied from the
-// views, padded to the alignment. Version 3. Metadata that names a part of a split (split.*) is left out.
+// What a GGUF file is made of; written under a temporary name and renamed when complete. Tensor bytes are copied from
+// the views, padded to the alignment. Version 3. Metadata that names a part of a split (split.*) is left out.
 struct GgufContents {
   std::vector<std::pair<std::string, GgufValue>> metadata;  // general.alignment, where given, is obeyed
   std::vector<NamedTensor> tensors;
@@ -114,8 +116,8 @@ struct GgufSplitLimits {
   uint64_t max_bytes = 0;    // of tensor data; 0: no limit
   uint64_t max_tensors = 0;  // 0: no limit
 };
-// Writes `prefix`-00001-of-0000N.gguf ... and returns their paths. Part 1 has all metadata, the others only split.*. Part 1 is
-// renamed last, so that an unfinished set does not open.
+// Writes `prefix`-00001-of-0000N.gguf ... and returns their paths. Part 1 has all metadata, the others only split.*.
+// Part 1 is renamed last, so that an unfinished set does not open.
 Result<std::vector<std::string>> WriteGgufSplit(const std::string& prefix, const GgufContents& contents,
                                                 const GgufSplitLimits& limits);
 

@@ -1,5 +1,5 @@
-// Reads one GGUF file front to back. Rule: no count or length from the file is believed before it is compared with the bytes
-// that are left, and nothing is allocated before that.
+// Reads one GGUF file front to back. Rule: no count or length from the file is believed before it is compared with the
+// bytes that are left, and nothing is allocated before that.
 #include "formats/gguf_part.h"
 
 #include <bit>
@@ -57,7 +57,8 @@ class PartReader {
   Result<std::string_view> GetString(const std::string& where) {
     HONE_TRY(const uint64_t length, Get<uint64_t>(where));
     if (length > kGgufMaxLength) {
-      return Bad(where + " says it is " + std::to_string(length) + " bytes long, wanted at most 2^30; the file is damaged");
+      return Bad(where + " says it is " + std::to_string(length) +
+                 " bytes long, wanted at most 2^30; the file is damaged");
     }
     if (length > left()) return Truncated(where);
     const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + at_, length);
@@ -102,21 +103,26 @@ Result<void> PartReader::ReadHeader() {
   HONE_TRY(part_.version, Get<uint32_t>("the header"));
   const std::string version = std::to_string(part_.version);
   if (part_.version != 0 && (part_.version & 0xffff) == 0) {
-    return Unsupported(path_ + ": a big-endian GGUF file, wanted little-endian; convert the model on a little-endian machine");
+    return Unsupported(path_ +
+                       ": a big-endian GGUF file, wanted little-endian; convert the model on a little-endian machine");
   }
   if (part_.version == 1) {
     return Unsupported(path_ + ": GGUF version 1, wanted 2 or 3; convert the original model again with a current tool");
   }
   if (part_.version == 0) return Bad("GGUF version 0, wanted 2 or 3; the file is damaged, download or copy it again");
   if (part_.version > 3) {
-    return Unsupported(path_ + ": GGUF version " + version + ", wanted 2 or 3; the file is newer than this hone, or damaged");
+    return Unsupported(path_ + ": GGUF version " + version +
+                       ", wanted 2 or 3; the file is newer than this hone, or damaged");
   }
   HONE_TRY(tensor_count_, Get<uint64_t>("the header"));
   HONE_TRY(key_count_, Get<uint64_t>("the header"));
-  const auto believable = [&](uint64_t count, uint64_t each, uint64_t limit) { return count <= limit && count <= left() / each; };
+  const auto believable = [&](uint64_t count, uint64_t each, uint64_t limit) {
+    return count <= limit && count <= left() / each;
+  };
   if (!believable(tensor_count_, kMinTensorBytes, kGgufMaxTensors)) {
     return Bad("the header says " + std::to_string(tensor_count_) + " tensors, more than a file of " +
-               std::to_string(bytes_.size()) + " bytes can describe or hone reads (2^20); the file is cut off or damaged");
+               std::to_string(bytes_.size()) +
+               " bytes can describe or hone reads (2^20); the file is cut off or damaged");
   }
   if (!believable(key_count_, kMinKeyBytes, kGgufMaxKeys)) {
     return Bad("the header says " + std::to_string(key_count_) + " metadata keys, more than a file of " +
@@ -137,7 +143,8 @@ Result<void> PartReader::ReadMetadata() {
     if (!seen.insert(key).second) return Bad(where + " is there twice, wanted once; write the file again");
     HONE_TRY(const uint32_t id, Get<uint32_t>(where));
     if (id >= kTypeCount) {
-      return Bad(where + " has value type " + std::to_string(id) + ", wanted 0 to 12; the file is damaged or newer than this hone");
+      return Bad(where + " has value type " + std::to_string(id) +
+                 ", wanted 0 to 12; the file is damaged or newer than this hone");
     }
     const GgufType type = static_cast<GgufType>(id);
     HONE_RETURN_IF_ERROR(Charge(sizeof(part_.metadata[0]) + key.size(), where));
@@ -155,7 +162,8 @@ Result<void> PartReader::ReadAlignment() {
     }
     part_.alignment = std::get<uint64_t>(value.value);
     if (!std::has_single_bit(part_.alignment)) {
-      return Bad("key 'general.alignment' is " + std::to_string(part_.alignment) + ", wanted a power of two; write the file again");
+      return Bad("key 'general.alignment' is " + std::to_string(part_.alignment) +
+                 ", wanted a power of two; write the file again");
     }
   }
   return {};
@@ -183,7 +191,8 @@ Result<GgufValue> PartReader::ReadScalar(GgufType type, const std::string& where
 #undef HONE_GGUF_SCALAR
     case GgufType::kBool: {
       HONE_TRY(const uint8_t number, Get<uint8_t>(where));
-      if (number > 1) return Bad(where + " is a bool of value " + std::to_string(number) + ", wanted 0 or 1; the file is damaged");
+      if (number > 1)
+        return Bad(where + " is a bool of value " + std::to_string(number) + ", wanted 0 or 1; the file is damaged");
       value.value = number == 1;
       return value;
     }
@@ -217,12 +226,15 @@ Result<GgufValue> PartReader::ReadArray(const std::string& where) {
     return Unsupported(path_ + ": " + where + " is an array of arrays, wanted plain elements; write the file again");
   }
   if (id >= kTypeCount) {
-    return Bad(where + " is an array of elements of type " + std::to_string(id) + ", wanted 0 to 12; the file is damaged");
+    return Bad(where + " is an array of elements of type " + std::to_string(id) +
+               ", wanted 0 to 12; the file is damaged");
   }
   if (count > kGgufMaxLength) {
-    return Bad(where + " is an array of " + std::to_string(count) + " elements, wanted at most 2^30; the file is damaged");
+    return Bad(where + " is an array of " + std::to_string(count) +
+               " elements, wanted at most 2^30; the file is damaged");
   }
-  if (count > left() / kTypes[id].bytes) return Truncated(where + ", an array of " + std::to_string(count) + " elements");
+  if (count > left() / kTypes[id].bytes)
+    return Truncated(where + ", an array of " + std::to_string(count) + " elements");
   const GgufType element = static_cast<GgufType>(id);
   const uint64_t each = element == GgufType::kString ? sizeof(std::string) : element == GgufType::kBool ? 1 : 8;
   HONE_RETURN_IF_ERROR(Charge(count * each, where));
@@ -303,8 +315,9 @@ Result<NamedTensor> PartReader::ReadTensor(uint64_t index, std::string_view* nam
   if (!type) {
     const bool removed = id == 4 || id == 5 || (id >= 31 && id <= 33) || (id >= 36 && id <= 38);
     return Unsupported(path_ + ": " + where + " has type id " + std::to_string(id) +
-                       (removed ? ", a format that GGUF has removed; quantise the original model again to a current type"
-                                : ", which hone does not know; the file is damaged or newer than this hone"));
+                       (removed
+                            ? ", a format that GGUF has removed; quantise the original model again to a current type"
+                            : ", which hone does not know; the file is damaged or newer than this hone"));
   }
   tensor.view.type = *type;
   HONE_RETURN_IF_ERROR(CheckShape(where, *type, tensor.view.shape));
@@ -352,8 +365,9 @@ Result<void> PartReader::PlaceTensors() {
   for (NamedTensor& tensor : part_.tensors) {
     const uint64_t bytes = tensor.view.bytes();
     if (bytes > 0 && (position > bytes_.size() || bytes > bytes_.size() - position)) {
-      return Bad("the file has " + std::to_string(bytes_.size()) + " bytes, wanted " + std::to_string(start + data_bytes_) +
-                 "; it ends inside or before tensor '" + Printable(tensor.name) + "', download or copy it again");
+      return Bad("the file has " + std::to_string(bytes_.size()) + " bytes, wanted " +
+                 std::to_string(start + data_bytes_) + "; it ends inside or before tensor '" + Printable(tensor.name) +
+                 "', download or copy it again");
     }
     tensor.view.data = bytes_.data() + std::min<uint64_t>(position, bytes_.size());
     position = (position + bytes + part_.alignment - 1) / part_.alignment * part_.alignment;

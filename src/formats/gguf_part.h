@@ -1,4 +1,5 @@
-// One GGUF file read and checked, before the parts of a split are joined. Internal to formats/: others use formats/gguf.h.
+// One GGUF file read and checked, before the parts of a split are joined. Internal to formats/: others use
+// formats/gguf.h.
 #pragma once
 
 #include <memory>

@@ -240,24 +240,41 @@ TEST(Gguf, EachFaultHasItsError) {
       {"key 'k' is a bool of value 2", [](Parts* p) { p->Key("k", 7).keys.U8(2); }},
       {"key 'k' is an array of arrays", [](Parts* p) { p->Key("k", 9).keys.U32(9).U64(0); }},
       {"elements of type 13", [](Parts* p) { p->Key("k", 9).keys.U32(13).U64(0); }},
-      {"an array of 4294967296 elements, wanted at most 2^30", [](Parts* p) { p->Key("k", 9).keys.U32(0).U64(uint64_t{1} << 32); }},
+      {"an array of 4294967296 elements, wanted at most 2^30",
+       [](Parts* p) { p->Key("k", 9).keys.U32(0).U64(uint64_t{1} << 32); }},
       {"inside key 'k', an array of 1000000 elements", [](Parts* p) { p->Key("k", 9).keys.U32(8).U64(1000000); }},
       {"element 1 is a bool of value 7", [](Parts* p) { p->Key("k", 9).keys.U32(7).U64(2).U8(1).U8(7); }},
-      {"key 'k' says it is 9223372036854775807 bytes long", [](Parts* p) { p->Key("k", 8).keys.U64(~uint64_t{0} >> 1); }},
+      {"key 'k' says it is 9223372036854775807 bytes long",
+       [](Parts* p) { p->Key("k", 8).keys.U64(~uint64_t{0} >> 1); }},
       {"inside key 'k'", [](Parts* p) { p->Key("k", 8).keys.U64(100000); }},
       {"string of its array) says", [](Parts* p) { p->Key("k", 9).keys.U32(8).U64(1).U64(~uint64_t{0}); }},
-      {"'general.alignment' is of type u64, wanted u32", [](Parts* p) { p->Key("general.alignment", 10).keys.U64(32); }},
-      {"'general.alignment' is 48, wanted a power of two", [](Parts* p) { p->Key("general.alignment", 4).keys.U32(48); }},
+      {"'general.alignment' is of type u64, wanted u32",
+       [](Parts* p) { p->Key("general.alignment", 10).keys.U64(32); }},
+      {"'general.alignment' is 48, wanted a power of two",
+       [](Parts* p) { p->Key("general.alignment", 4).keys.U32(48); }},
       {"'general.alignment' is 0, wanted a power of two", [](Parts* p) { p->Key("general.alignment", 4).keys.U32(0); }},
       {"tensor 'first' is there twice", [](Parts* p) { p->Tensor("first", {1}, 0, 96); }},
       {"the name of tensor 3 of 3 is empty", [](Parts* p) { p->Tensor("", {1}, 0, 96); }},
       {"a name of 64 bytes, wanted at most 63", [](Parts* p) { p->Tensor(std::string(64, 'n'), {1}, 0, 96); }},
-      {"'t' has 5 dimensions, wanted at most 4", [](Parts* p) { p->Tensor("t", {1, 1, 1, 1, 1}, 0, 96); }},
-      {"'t' has dimension 1 of size -1", [](Parts* p) { p->Tensor("t", {1, -1}, 0, 96); }},
-      {"more than 2^63 bytes", [](Parts* p) { p->Tensor("t", {int64_t{1} << 32, int64_t{1} << 32}, 0, 96); }},
-      {"more than 2^63 bytes", [](Parts* p) { p->Tensor("t", {int64_t{1} << 32, int64_t{1} << 32, 0}, 0, 96); }},
+      {"'t' has 5 dimensions, wanted at most 4",
+       [](Parts* p) {
+         p->Tensor("t", {1, 1, 1, 1, 1}, 0, 96);
+       }},
+      {"'t' has dimension 1 of size -1",
+       [](Parts* p) {
+         p->Tensor("t", {1, -1}, 0, 96);
+       }},
+      {"more than 2^63 bytes",
+       [](Parts* p) {
+         p->Tensor("t", {int64_t{1} << 32, int64_t{1} << 32}, 0, 96);
+       }},
+      {"more than 2^63 bytes",
+       [](Parts* p) {
+         p->Tensor("t", {int64_t{1} << 32, int64_t{1} << 32, 0}, 0, 96);
+       }},
       {"more than 2^63 bytes", [](Parts* p) { p->Tensor("t", {int64_t{1} << 62}, 28, 96); }},
-      {"rows of 33 elements, wanted a multiple of 32, the block of Q8_0", [](Parts* p) { p->Tensor("t", {33}, 8, 96); }},
+      {"rows of 33 elements, wanted a multiple of 32, the block of Q8_0",
+       [](Parts* p) { p->Tensor("t", {33}, 8, 96); }},
       {"rows of 1 elements, wanted a multiple of 256, the block of Q4_K", [](Parts* p) { p->Tensor("t", {}, 12, 96); }},
       {"type id 99, which hone does not know", [](Parts* p) { p->Tensor("t", {1}, 99, 96); }},
       {"type id 4, a format that GGUF has removed", [](Parts* p) { p->Tensor("t", {1}, 4, 96); }},
@@ -388,11 +405,13 @@ TEST(GgufSplit, EachFaultHasItsError) {
   folder.Write("m-00003-of-00003.gguf", Part(2, 3, 4, "c"));
   EXPECT_ERROR(GgufFile::Open(first), "with 4 tensors in all");
   for (int no = 0; no < 3; ++no) {
-    folder.Write("n-0000" + std::to_string(no + 1) + "-of-00003.gguf", Part(static_cast<uint16_t>(no), 3, 9, std::string(1, static_cast<char>('a' + no))));
+    folder.Write("n-0000" + std::to_string(no + 1) + "-of-00003.gguf",
+                 Part(static_cast<uint16_t>(no), 3, 9, std::string(1, static_cast<char>('a' + no))));
   }
   EXPECT_ERROR(GgufFile::Open(folder / "n-00001-of-00003.gguf"), "'split.tensors.count' is 9, but the 3 parts hold 3");
 
-  EXPECT_ERROR(GgufFile::Open(folder.Write("renamed.gguf", Part(0, 3, 3, "a"))), "its name must end in '-00001-of-00003.gguf'");
+  EXPECT_ERROR(GgufFile::Open(folder.Write("renamed.gguf", Part(0, 3, 3, "a"))),
+               "its name must end in '-00001-of-00003.gguf'");
   EXPECT_ERROR(OpenBytes(Part(5, 3, 3, "a")), "'split.no' is 5, wanted less than split.count, 3");
   Parts p;
   p.Key("split.count", 4).keys.U32(2);

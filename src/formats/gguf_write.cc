@@ -1,5 +1,5 @@
-// The writing side of GGUF: checks, header, then data. A file read by GgufFile and written here has the same bytes, if it was
-// version 3.
+// The writing side of GGUF: checks, header, then data. A file read by GgufFile and written here has the same bytes, if
+// it was version 3.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -55,7 +55,8 @@ bool PutNumbers(const GgufValue& value, std::string* out) {
   const auto* numbers = std::get_if<std::vector<Held>>(&value.value);
   if (numbers == nullptr) return false;
   Put<uint64_t>(numbers->size(), out);
-  return std::all_of(numbers->begin(), numbers->end(), [&](Held number) { return PutNumber<Stored, Held>(number, out); });
+  return std::all_of(numbers->begin(), numbers->end(),
+                     [&](Held number) { return PutNumber<Stored, Held>(number, out); });
 }
 
 bool PutBools(const GgufValue& value, std::string* out) {
@@ -118,7 +119,8 @@ Result<uint64_t> PutMetadata(const std::string& path, const Metadata& metadata, 
     if (!seen.insert(key).second) return InvalidInput(where + " is given twice, wanted once");
     PutString(key, out);
     if (!PutValue(value, out)) {
-      return InvalidInput(where + ": its value does not fit its type, " + GgufTypeName(value) + "; nested arrays cannot be written");
+      return InvalidInput(where + ": its value does not fit its type, " + GgufTypeName(value) +
+                          "; nested arrays cannot be written");
     }
     if (key != "general.alignment") continue;
     const uint64_t* number = std::get_if<uint64_t>(&value.value);
@@ -142,15 +144,17 @@ std::string Refusal(const TensorInfo& tensor) {
     return "it has shape " + tensor.shape.ToString() + ", GGUF allows four dimensions; reshape it";
   }
   if (tensor.shape.back() % info.block_elements != 0) {
-    return "its rows of " + std::to_string(tensor.shape.back()) + " elements are no whole blocks of " + std::string(info.name) +
-           " (" + std::to_string(info.block_elements) + " elements); use another type for it";
+    return "its rows of " + std::to_string(tensor.shape.back()) + " elements are no whole blocks of " +
+           std::string(info.name) + " (" + std::to_string(info.block_elements) + " elements); use another type for it";
   }
   return "";
 }
 
 uint64_t Padded(uint64_t bytes, uint64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
-bool IsSplitKey(std::string_view key) { return key == "split.no" || key == "split.count" || key == "split.tensors.count"; }
+bool IsSplitKey(std::string_view key) {
+  return key == "split.no" || key == "split.count" || key == "split.tensors.count";
+}
 
 Metadata WithoutSplitKeys(const Metadata& metadata) {
   Metadata kept;
@@ -170,7 +174,8 @@ bool IsPartOfSplit(const Metadata& metadata) {
 using TensorRange = std::span<const NamedTensor>;
 
 // Written and flushed, without its name yet.
-Result<std::unique_ptr<GgufWriter>> WriteUnnamed(const std::string& path, const Metadata& metadata, TensorRange tensors) {
+Result<std::unique_ptr<GgufWriter>> WriteUnnamed(const std::string& path, const Metadata& metadata,
+                                                 TensorRange tensors) {
   std::vector<TensorInfo> infos;
   infos.reserve(tensors.size());
   for (const NamedTensor& tensor : tensors) infos.push_back({tensor.name, tensor.view.type, tensor.view.shape});
@@ -217,7 +222,8 @@ Result<std::unique_ptr<GgufWriter>> GgufWriter::Create(const std::string& path, 
     const std::string why = Refusal(tensor);
     if (!why.empty()) return InvalidInput(path + ": cannot write tensor '" + Printable(tensor.name) + "': " + why);
     if (!seen.insert(tensor.name).second) {
-      return InvalidInput(path + ": cannot write tensor '" + Printable(tensor.name) + "': it is given twice, wanted once");
+      return InvalidInput(path + ": cannot write tensor '" + Printable(tensor.name) +
+                          "': it is given twice, wanted once");
     }
     PutString(tensor.name, &header);
     Put<uint32_t>(static_cast<uint32_t>(tensor.shape.rank()), &header);
@@ -264,7 +270,8 @@ Result<void> GgufWriter::Commit() {
 
 Result<void> WriteGguf(const std::string& path, const GgufContents& contents) {
   const bool strip = IsPartOfSplit(contents.metadata);
-  HONE_TRY(auto writer, WriteUnnamed(path, strip ? WithoutSplitKeys(contents.metadata) : contents.metadata, contents.tensors));
+  HONE_TRY(auto writer,
+           WriteUnnamed(path, strip ? WithoutSplitKeys(contents.metadata) : contents.metadata, contents.tensors));
   return writer->Commit();
 }
 
@@ -278,7 +285,8 @@ Result<std::vector<std::string>> WriteGgufSplit(const std::string& prefix, const
   std::unordered_set<std::string_view> seen;  // a part cannot see the names of another
   for (const NamedTensor& tensor : contents.tensors) {
     if (seen.insert(tensor.name).second) continue;
-    return InvalidInput(prefix + ": cannot write tensor '" + Printable(tensor.name) + "': it is given twice, wanted once");
+    return InvalidInput(prefix + ": cannot write tensor '" + Printable(tensor.name) +
+                        "': it is given twice, wanted once");
   }
   std::vector<std::string> paths;
   std::vector<std::unique_ptr<GgufWriter>> writers;

@@ -25,12 +25,14 @@ void ExpectSameTensors(const std::vector<NamedTensor>& a, const std::vector<Name
 struct Random {
   explicit Random(uint64_t seed) {
     Rng rng(seed);
-    static constexpr DType kTypes[] = {DType::kF32, DType::kQ4_0, DType::kI8, DType::kQ6_K, DType::kBF16, DType::kMXFP4};
+    static constexpr DType kTypes[] = {DType::kF32,  DType::kQ4_0, DType::kI8,
+                                       DType::kQ6_K, DType::kBF16, DType::kMXFP4};
     for (int i = 0; i < 12; ++i) {
       const DType type = kTypes[rng.Below(6)];
       Shape shape;
       for (uint64_t rank = rng.Below(4); rank > 0; --rank) shape.Append(static_cast<int64_t>(rng.Below(4)));
-      if (shape.rank() > 0 || IsBlock(type)) shape.Append(Info(type).block_elements * static_cast<int64_t>(rng.Below(3)));
+      if (shape.rank() > 0 || IsBlock(type))
+        shape.Append(Info(type).block_elements * static_cast<int64_t>(rng.Below(3)));
       contents.tensors.push_back({"t" + std::to_string(i), {type, shape, nullptr}});
     }
     size_t total = 0;
@@ -42,13 +44,23 @@ struct Random {
       tensor.view.data = bytes.data() + at;
       at += tensor.view.bytes();
     }
-    const GgufValue values[] = {
-        GgufValue::U16(9), GgufValue::U32(1u << 31), GgufValue::U64(~uint64_t{0}), GgufValue::I32(-5), GgufValue::F32(0.25f),
-        GgufValue::Bool(true), GgufValue::String("a\xfe\n"), GgufValue::Strings({"x", "", "y"}), GgufValue::I32s({-1, 2}),
-        GgufValue::U32s({7}), GgufValue::F32s({0.5, -std::numeric_limits<double>::infinity()}),
-        {GgufType::kArray, GgufType::kBool, std::vector<bool>{true, false}}, {GgufType::kI8, GgufType::kU32, int64_t{-128}},
-        {GgufType::kF64, GgufType::kU32, 1e300}, {GgufType::kArray, GgufType::kU64, std::vector<uint64_t>()}};
-    for (const GgufValue& value : values) contents.metadata.emplace_back("k" + std::to_string(contents.metadata.size()), value);
+    const GgufValue values[] = {GgufValue::U16(9),
+                                GgufValue::U32(1u << 31),
+                                GgufValue::U64(~uint64_t{0}),
+                                GgufValue::I32(-5),
+                                GgufValue::F32(0.25f),
+                                GgufValue::Bool(true),
+                                GgufValue::String("a\xfe\n"),
+                                GgufValue::Strings({"x", "", "y"}),
+                                GgufValue::I32s({-1, 2}),
+                                GgufValue::U32s({7}),
+                                GgufValue::F32s({0.5, -std::numeric_limits<double>::infinity()}),
+                                {GgufType::kArray, GgufType::kBool, std::vector<bool>{true, false}},
+                                {GgufType::kI8, GgufType::kU32, int64_t{-128}},
+                                {GgufType::kF64, GgufType::kU32, 1e300},
+                                {GgufType::kArray, GgufType::kU64, std::vector<uint64_t>()}};
+    for (const GgufValue& value : values)
+      contents.metadata.emplace_back("k" + std::to_string(contents.metadata.size()), value);
   }
   std::vector<std::byte> bytes;
   GgufContents contents;
@@ -126,7 +138,8 @@ TEST(GgufWrite, NothingIsNamedBeforeCommit) {
   const TempFolder folder;
   folder.Write("x.gguf", "old");
   {
-    auto writer = GgufWriter::Create(folder / "x.gguf", {}, {{"a", DType::kI8, {0}}, {"b", DType::kI8, {2, 3}}, {"c", DType::kI8, {0}}});
+    auto writer = GgufWriter::Create(folder / "x.gguf", {},
+                                     {{"a", DType::kI8, {0}}, {"b", DType::kI8, {2, 3}}, {"c", DType::kI8, {0}}});
     ASSERT_TRUE(writer) << writer.error().message;
     const std::byte bytes[6] = {};
     ASSERT_TRUE((*writer)->Append({bytes, 4}));
@@ -134,7 +147,8 @@ TEST(GgufWrite, NothingIsNamedBeforeCommit) {
   }
   EXPECT_EQ(folder.FileCount(), 1u);
   EXPECT_EQ(ReadBytes(folder / "x.gguf"), "old");
-  auto writer = GgufWriter::Create(folder / "x.gguf", {}, {{"a", DType::kI8, {0}}, {"b", DType::kI8, {2, 3}}, {"c", DType::kI8, {0}}});
+  auto writer = GgufWriter::Create(folder / "x.gguf", {},
+                                   {{"a", DType::kI8, {0}}, {"b", DType::kI8, {2, 3}}, {"c", DType::kI8, {0}}});
   ASSERT_TRUE(writer);
   const std::byte bytes[6] = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}, std::byte{5}, std::byte{6}};
   ASSERT_TRUE((*writer)->Append({bytes, 4}));

@@ -1,5 +1,6 @@
-// GgufWriter: a GGUF file (version 3) written tensor by tensor, for models that do not fit in memory twice. Names, types and
-// shapes are given first; then the bytes in that order, in pieces of any size. Nothing has the file's name before Commit.
+// GgufWriter: a GGUF file (version 3) written tensor by tensor, for models that do not fit in memory twice. Names,
+// types and shapes are given first; then the bytes in that order, in pieces of any size. Nothing has the file's name
+// before Commit.
 #pragma once
 
 #include <memory>
@@ -17,9 +18,10 @@ namespace hone {
 
 class GgufWriter {
  public:
-  // Checks all that a reader would refuse: keys or names that are empty or there twice, names over 63 bytes, more than four
-  // dimensions, types that GGUF lacks, rows that are no whole blocks, values that do not fit their type. general.alignment in
-  // `metadata` is obeyed. Split keys (split.no, split.count, split.tensors.count) are written as they are.
+  // Checks all that a reader would refuse: keys or names that are empty or there twice, names over 63 bytes, more than
+  // four dimensions, types that GGUF lacks, rows that are no whole blocks, values that do not fit their type.
+  // general.alignment in `metadata` is obeyed. Split keys (split.no, split.count, split.tensors.count) are written as
+  // they are.
   static Result<std::unique_ptr<GgufWriter>> Create(const std::string& path,
                                                     const std::vector<std::pair<std::string, GgufValue>>& metadata,
                                                     std::vector<TensorInfo> tensors);

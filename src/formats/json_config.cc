@@ -1,5 +1,6 @@
-// nlohmann::json behind a typed door. The text is scanned first: nesting is bounded before the parser sees it, and Infinity
-// and NaN, which JSON lacks but Python writes, pass through the parser as strings that do not occur in the text.
+// nlohmann::json behind a typed door. The text is scanned first: nesting is bounded before the parser sees it, and
+// Infinity and NaN, which JSON lacks but Python writes, pass through the parser as strings that do not occur in the
+// text.
 #include "formats/json_config.h"
 
 #include <cmath>
@@ -135,14 +136,16 @@ Error Absent(const std::string& origin, std::string_view key) {
   return InvalidInput(origin + ": no key '" + std::string(key) + "', which is needed");
 }
 Error Wrong(const std::string& origin, std::string_view key, const Json& found, std::string_view wanted) {
-  return InvalidInput(origin + ": key '" + std::string(key) + "' is " + Found(found) + ", wanted " + std::string(wanted));
+  return InvalidInput(origin + ": key '" + std::string(key) + "' is " + Found(found) + ", wanted " +
+                      std::string(wanted));
 }
 
 }  // namespace
 
 Result<JsonConfig> JsonConfig::Parse(std::string_view text, std::string origin) {
   if (text.size() > kMaxBytes) {
-    return Error{ErrorCode::kLimit, origin + ": " + std::to_string(text.size()) + " bytes of JSON, wanted at most 64 MiB"};
+    return Error{ErrorCode::kLimit,
+                 origin + ": " + std::to_string(text.size()) + " bytes of JSON, wanted at most 64 MiB"};
   }
   const std::string mark = FreshMark(text);
   size_t depth = 0;
@@ -158,7 +161,8 @@ Result<JsonConfig> JsonConfig::Parse(std::string_view text, std::string origin) 
     const std::string kind = head.ends_with('{') ? "" : "; " + DescribeContents(text);
     return InvalidInput(origin + ": not valid JSON: " + error.what() + kind);
   }
-  if (!root->is_object()) return InvalidInput(origin + ": JSON " + std::string(root->type_name()) + ", wanted an object {...}");
+  if (!root->is_object())
+    return InvalidInput(origin + ": JSON " + std::string(root->type_name()) + ", wanted an object {...}");
   Unmark(mark, root.get());
   auto node = std::make_shared<Node>();
   node->value = root.get();
@@ -201,7 +205,9 @@ Result<double> JsonConfig::Number(std::string_view key) const {
   if (!found->is_number()) return Wrong(origin_, key, *found, "a number");
   return found->get<double>();
 }
-Result<double> JsonConfig::Number(std::string_view key, double fallback) const { return Has(key) ? Number(key) : fallback; }
+Result<double> JsonConfig::Number(std::string_view key, double fallback) const {
+  return Has(key) ? Number(key) : fallback;
+}
 
 Result<bool> JsonConfig::Bool(std::string_view key, bool fallback) const {
   const Json* found = node_->Find(key);

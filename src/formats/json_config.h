@@ -1,8 +1,8 @@
-// JsonConfig: a JSON object (config.json, generation_config.json ...) with typed, checked access. Keeps the JSON library out
-// of the folders that read configurations. Cheap to copy; immutable; thread-safe.
+// JsonConfig: a JSON object (config.json, generation_config.json ...) with typed, checked access. Keeps the JSON
+// library out of the folders that read configurations. Cheap to copy; immutable; thread-safe.
 //
-// A key that is absent or null is "absent". A key of another type is an error that names the file, the key, what was found
-// and what was wanted. Infinity and NaN literals, as Python writes them, are read as numbers.
+// A key that is absent or null is "absent". A key of another type is an error that names the file, the key, what was
+// found and what was wanted. Infinity and NaN literals, as Python writes them, are read as numbers.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,8 @@ class JsonConfig {
 
  private:
   struct Node;  // holds the library's value
-  JsonConfig(std::shared_ptr<const Node> node, std::string origin) : node_(std::move(node)), origin_(std::move(origin)) {}
+  JsonConfig(std::shared_ptr<const Node> node, std::string origin)
+      : node_(std::move(node)), origin_(std::move(origin)) {}
   std::shared_ptr<const Node> node_;
   std::string origin_;
 };

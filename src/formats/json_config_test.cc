@@ -16,7 +16,8 @@ JsonConfig Good(std::string_view text) {
 }
 
 TEST(JsonConfig, TypedAccess) {
-  const JsonConfig c = Good(R"({"i":3,"neg":-4,"whole":3.0,"f":1e-5,"big":18446744073709551615,"s":"x","t":true,"n":null,
+  const JsonConfig c =
+      Good(R"({"i":3,"neg":-4,"whole":3.0,"f":1e-5,"big":18446744073709551615,"s":"x","t":true,"n":null,
     "ints":[1,2.0],"floats":[1,0.5],"strings":["a","b"],"o":{"a":{"b":5}},"dup":1,"dup":2})");
   EXPECT_EQ(c.Int("i").value(), 3);
   EXPECT_EQ(c.Int("neg").value(), -4);
@@ -56,7 +57,8 @@ TEST(JsonConfig, AnObjectOutlivesItsParent) {
 }
 
 TEST(JsonConfig, ErrorsNameFileKeyFoundAndWanted) {
-  const JsonConfig c = Good(R"({"i":3,"half":2.5,"big":18446744073709551615,"huge":1e30,"s":"text","n":null,"mixed":[1,"a"],"o":{"x":"y"}})");
+  const JsonConfig c = Good(
+      R"({"i":3,"half":2.5,"big":18446744073709551615,"huge":1e30,"s":"text","n":null,"mixed":[1,"a"],"o":{"x":"y"}})");
   EXPECT_ERROR(c.Int("absent"), "config.json: no key 'absent'");
   EXPECT_ERROR(c.Int("n"), "no key 'n'");
   EXPECT_ERROR(c.Int("half"), "config.json: key 'half' is number (2.5), wanted a whole number");
@@ -76,7 +78,8 @@ TEST(JsonConfig, ErrorsNameFileKeyFoundAndWanted) {
 }
 
 TEST(JsonConfig, InfinityAndNaNOutsideStrings) {
-  const JsonConfig c = Good(R"({"a":[0.0,Infinity,-Infinity],"b":NaN,"s":"Infinity, NaN and \"-Infinity\"","k\"NaN":{"x":[NaN]}})");
+  const JsonConfig c =
+      Good(R"({"a":[0.0,Infinity,-Infinity],"b":NaN,"s":"Infinity, NaN and \"-Infinity\"","k\"NaN":{"x":[NaN]}})");
   const std::vector<double> a = c.Numbers("a").value();
   EXPECT_EQ(a[1], HUGE_VAL);
   EXPECT_EQ(a[2], -HUGE_VAL);
@@ -84,7 +87,8 @@ TEST(JsonConfig, InfinityAndNaNOutsideStrings) {
   EXPECT_EQ(c.String("s").value(), "Infinity, NaN and \"-Infinity\"");
   EXPECT_FALSE(c.IsString("b"));
   EXPECT_ERROR(c.Int("b"), "wanted a whole number");
-  EXPECT_EQ(c.Dump(), R"({"a":[0.0,Infinity,-Infinity],"b":NaN,"k\"NaN":{"x":[NaN]},"s":"Infinity, NaN and \"-Infinity\""})");
+  EXPECT_EQ(c.Dump(),
+            R"({"a":[0.0,Infinity,-Infinity],"b":NaN,"k\"NaN":{"x":[NaN]},"s":"Infinity, NaN and \"-Infinity\""})");
   EXPECT_EQ(Good(c.Dump()).Dump(), c.Dump());
   EXPECT_ERROR(JsonConfig::Parse(R"({"a":Infinit})", "f"), "not valid JSON");
   EXPECT_ERROR(JsonConfig::Parse(R"({"a":InfinityNaN})", "f"), "not valid JSON");
@@ -106,7 +110,9 @@ TEST(JsonConfig, RefusesWhatIsNoObject) {
 }
 
 TEST(JsonConfig, DepthIsBounded) {
-  const auto nested = [](size_t depth) { return "{\"a\":" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}"; };
+  const auto nested = [](size_t depth) {
+    return "{\"a\":" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
+  };
   EXPECT_TRUE(JsonConfig::Parse(nested(64), "f"));
   EXPECT_ERROR(JsonConfig::Parse(nested(65), "f"), "nested 65 deep, wanted at most 64");
   EXPECT_ERROR(JsonConfig::Parse(nested(3000000), "f"), "nested 3000000 deep");

@@ -33,18 +33,20 @@ Result<OneFile> ReadOne(const std::string& path) {
   const auto not_safetensors = [&](const std::string& found) {
     return InvalidInput(path + ": not a safetensors file: " + found);
   };
-  if (bytes.size() < 8) return not_safetensors("it has " + std::to_string(bytes.size()) + " bytes, wanted 8 for the header's length");
+  if (bytes.size() < 8)
+    return not_safetensors("it has " + std::to_string(bytes.size()) + " bytes, wanted 8 for the header's length");
   uint64_t header_bytes;
   std::memcpy(&header_bytes, bytes.data(), 8);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, bytes.size() - 8);
-  if (!text.starts_with('{')) return not_safetensors("wanted '{' after the header's length; " + DescribeContents(bytes));
+  if (!text.starts_with('{'))
+    return not_safetensors("wanted '{' after the header's length; " + DescribeContents(bytes));
   if (header_bytes > kSafetensorsMaxHeaderBytes) {
     return not_safetensors("its header's length is " + std::to_string(header_bytes) + ", wanted at most 100000000; " +
                            "the file is damaged, or needs splitting into shards");
   }
   if (header_bytes > text.size()) {
-    return InvalidInput(path + ": the header has " + std::to_string(header_bytes) + " bytes, the file " + std::to_string(bytes.size()) +
-                        "; it is cut off, download or copy it again");
+    return InvalidInput(path + ": the header has " + std::to_string(header_bytes) + " bytes, the file " +
+                        std::to_string(bytes.size()) + "; it is cut off, download or copy it again");
   }
   HONE_TRY(SafetensorsHeader header,
            ParseSafetensorsHeader(text.substr(0, header_bytes), text.size() - header_bytes, path));
@@ -71,7 +73,9 @@ std::vector<std::string> ShardNames(const std::string& folder) {
 }
 
 // A file that a loader could take for weights of this model.
-bool LooksLikeShard(std::string_view name) { return name.starts_with("model") || name.find("-of-") != std::string_view::npos; }
+bool LooksLikeShard(std::string_view name) {
+  return name.starts_with("model") || name.find("-of-") != std::string_view::npos;
+}
 
 }  // namespace
 
@@ -97,11 +101,13 @@ class SafetensorsReader {
         if (!name.starts_with("adapter_model")) others.push_back(name);
       }
       if (others.empty()) {
-        return NotFound(folder + ": no " + kIndexName + " and no " + kSingleName + ", wanted one of them; download the weights");
+        return NotFound(folder + ": no " + kIndexName + " and no " + kSingleName +
+                        ", wanted one of them; download the weights");
       }
       if (others.size() > 1) {
-        return NotFound(folder + ": " + std::to_string(others.size()) + " .safetensors files (" + others[0] + ", " + others[1] +
-                        (others.size() > 2 ? ", ..." : "") + ") but no " + kIndexName + " that says which tensor is where; download the index");
+        return NotFound(folder + ": " + std::to_string(others.size()) + " .safetensors files (" + others[0] + ", " +
+                        others[1] + (others.size() > 2 ? ", ..." : "") + ") but no " + kIndexName +
+                        " that says which tensor is where; download the index");
       }
       chosen = others[0];
     }
@@ -117,8 +123,9 @@ class SafetensorsReader {
   static void Add(OneFile one, SafetensorsFile* file) {
     if (file->files_.empty()) file->metadata_ = std::move(one.metadata);
     if (one.copies.size() > 0) {
-      file->warnings_.push_back(one.file->path() + ": " + std::to_string(one.copies.size()) +
-                                " bytes of tensors lie at odd addresses and are held as a copy; write the file again to avoid it");
+      file->warnings_.push_back(
+          one.file->path() + ": " + std::to_string(one.copies.size()) +
+          " bytes of tensors lie at odd addresses and are held as a copy; write the file again to avoid it");
       file->copies_.push_back(std::move(one.copies));
     }
     std::move(one.tensors.begin(), one.tensors.end(), std::back_inserter(file->tensors_));
@@ -131,20 +138,22 @@ class SafetensorsReader {
     return file;
   }
 
-  static void WarnUnnamed(const std::vector<std::string>& names, const std::set<std::string>& used, const std::string& why,
-                          SafetensorsFile* file) {
+  static void WarnUnnamed(const std::vector<std::string>& names, const std::set<std::string>& used,
+                          const std::string& why, SafetensorsFile* file) {
     for (const std::string& name : names) {
       if (used.count(name) || !LooksLikeShard(name)) continue;
       file->warnings_.push_back(why + "; " + name + " is not, it may be left from another version of the model");
     }
   }
 
-  static Result<std::shared_ptr<const SafetensorsFile>> OpenIndex(const std::string& folder, const std::vector<std::string>& names) {
+  static Result<std::shared_ptr<const SafetensorsFile>> OpenIndex(const std::string& folder,
+                                                                  const std::vector<std::string>& names) {
     const fs::path base(folder);
     const std::string index_path = (base / kIndexName).string();
     HONE_TRY(const auto index_file, MappedFile::Open(index_path));
     const std::span<const std::byte> bytes = index_file->bytes();
-    HONE_TRY(const auto map, ParseSafetensorsIndex({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, index_path));
+    HONE_TRY(const auto map,
+             ParseSafetensorsIndex({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, index_path));
 
     std::set<std::string> shards;
     for (const auto& [tensor, shard] : map) shards.insert(shard);
@@ -163,8 +172,8 @@ class SafetensorsReader {
         if (it == map.end()) {
           if (unnamed++ == 0) unnamed_example = tensor.name;
         } else if (it->second != shard) {
-          file->warnings_.push_back(one.file->path() + ": tensor '" + Printable(tensor.name) + "' is not read from here, the index says " +
-                                    it->second);
+          file->warnings_.push_back(one.file->path() + ": tensor '" + Printable(tensor.name) +
+                                    "' is not read from here, the index says " + it->second);
           continue;
         }
         if (!seen.insert(tensor.name).second) {
@@ -182,14 +191,16 @@ class SafetensorsReader {
                           " says is in it; shards and index do not belong together, download the model again");
     }
     if (unnamed > 0) {
-      file->warnings_.push_back(index_path + ": " + std::to_string(unnamed) + " tensors of the shards are not in it (first: '" +
-                                Printable(unnamed_example) + "'); they are read all the same");
+      file->warnings_.push_back(index_path + ": " + std::to_string(unnamed) +
+                                " tensors of the shards are not in it (first: '" + Printable(unnamed_example) +
+                                "'); they are read all the same");
     }
     WarnUnnamed(names, shards, index_path + ": its shards are read", file.get());
     return Indexed(std::move(file));
   }
 
-  static Result<void> CheckAllThere(const std::string& index_path, const fs::path& base, const std::set<std::string>& shards) {
+  static Result<void> CheckAllThere(const std::string& index_path, const fs::path& base,
+                                    const std::set<std::string>& shards) {
     std::string missing;
     size_t missing_count = 0;
     std::error_code error;
@@ -199,7 +210,8 @@ class SafetensorsReader {
     }
     if (missing_count == 0) return {};
     return NotFound(index_path + ": " + std::to_string(missing_count) + " of its " + std::to_string(shards.size()) +
-                    " shards are missing from the folder: " + missing + (missing_count > 3 ? ", ..." : "") + "; download them");
+                    " shards are missing from the folder: " + missing + (missing_count > 3 ? ", ..." : "") +
+                    "; download them");
   }
 };
 

@@ -19,8 +19,9 @@ namespace hone {
 class SafetensorsFile {
  public:
   static Result<std::shared_ptr<const SafetensorsFile>> Open(const std::string& path);
-  // The weights of a folder: the index where there is one (every mapped file must exist and hold its tensors; shards that the
-  // index does not name are reported in warnings()), else model.safetensors. consolidated*.safetensors are ignored.
+  // The weights of a folder: the index where there is one (every mapped file must exist and hold its tensors; shards
+  // that the index does not name are reported in warnings()), else model.safetensors. consolidated*.safetensors are
+  // ignored.
   static Result<std::shared_ptr<const SafetensorsFile>> OpenFolder(const std::string& folder);
 
   const std::string& path() const { return path_; }
@@ -42,13 +43,14 @@ class SafetensorsFile {
   std::vector<std::shared_ptr<const MappedFile>> files_;
   std::vector<Buffer> copies_;  // of tensors that a file does not align
 };
-// Writes one file under a temporary name and renames it when complete. Order: dtype size falling (the reference's rank of
-// dtypes), then name, as the reference writer does. Metadata should hold {"format": "pt"}: transformers asks for it.
+// Writes one file under a temporary name and renames it when complete. Order: dtype size falling (the reference's rank
+// of dtypes), then name, as the reference writer does. Metadata should hold {"format": "pt"}: transformers asks for it.
 // REQUIRES: names are unique.
 Result<void> WriteSafetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata);
-// Splits at `shard_bytes` into model-0000i-of-0000n.safetensors plus model.safetensors.index.json; one model.safetensors if all
-// fits. Refuses a folder with other weights (model*.safetensors or an index that this would not replace).
+// Splits at `shard_bytes` into model-0000i-of-0000n.safetensors plus model.safetensors.index.json; one
+// model.safetensors if all fits. Refuses a folder with other weights (model*.safetensors or an index that this would
+// not replace).
 Result<void> WriteSafetensorsFolder(const std::string& folder, const std::vector<NamedTensor>& tensors,
                                     const std::map<std::string, std::string>& metadata, uint64_t shard_bytes);
 

@@ -179,7 +179,8 @@ class HeaderMachine : public Machine {
     if (state_ != State::kDType) return Unexpected("a string");
     const std::optional<DType> type = DTypeFromName(text);
     if (!type || !IsSafetensorsType(*type)) {
-      return Fail(Where() + " is '" + Printable(text) + "', wanted one that safetensors has (F32, F16, BF16, I64, U8, F8_E4M3 ...)");
+      return Fail(Where() + " is '" + Printable(text) +
+                  "', wanted one that safetensors has (F32, F16, BF16, I64, U8, F8_E4M3 ...)");
     }
     entry_.type = *type;
     state_ = State::kTensor;
@@ -208,7 +209,8 @@ class HeaderMachine : public Machine {
       return true;
     }
     if (value >= uint64_t{1} << 63) return Unexpected("the number " + std::to_string(value));
-    if (entry_.shape.rank() == Shape::kMaxRank) return Fail(Where() + " has more than 8 dimensions, which hone does not read");
+    if (entry_.shape.rank() == Shape::kMaxRank)
+      return Fail(Where() + " has more than 8 dimensions, which hone does not read");
     entry_.shape.Append(static_cast<int64_t>(value));
     return true;
   }
@@ -230,7 +232,9 @@ class IndexMachine : public Machine {
  private:
   enum class State { kStart, kRoot, kMap };
   std::string Where() const override {
-    return state_ == State::kMap ? "weight_map key '" + Printable(name_) + "'" : name_.empty() ? "the index" : "'" + Printable(name_) + "'";
+    return state_ == State::kMap ? "weight_map key '" + Printable(name_) + "'"
+           : name_.empty()       ? "the index"
+                                 : "'" + Printable(name_) + "'";
   }
   std::string Wanted() const override { return state_ == State::kMap ? "the name of a file" : "an object {...}"; }
   bool StartObject() override {
@@ -256,8 +260,9 @@ class IndexMachine : public Machine {
   }
   bool Text(std::string& text) override {
     if (state_ != State::kMap) return Unexpected("a string");
-    const bool plain = text.ends_with(".safetensors") && text[0] != '.' && text.find("..") == std::string::npos &&
-                       std::none_of(text.begin(), text.end(), [](char c) { return c == '/' || c == '\\' || (c >= 0 && c < 0x20); });
+    const bool plain =
+        text.ends_with(".safetensors") && text[0] != '.' && text.find("..") == std::string::npos &&
+        std::none_of(text.begin(), text.end(), [](char c) { return c == '/' || c == '\\' || (c >= 0 && c < 0x20); });
     if (!plain) {
       return Fail(Where() + " names the file '" + Printable(text) +
                   "', wanted a plain name ending in .safetensors, with no folder in it");
@@ -290,7 +295,8 @@ std::string CheckEntry(const SafetensorsEntry& entry) {
            std::to_string(info.block_elements);
   }
   if (entry.begin > entry.end) {
-    return " has data_offsets [" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) + "], wanted begin <= end";
+    return " has data_offsets [" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) +
+           "], wanted begin <= end";
   }
   const uint64_t wanted = BytesFor(entry.type, entry.shape.elements());
   if (entry.end - entry.begin == wanted) return "";
@@ -302,7 +308,8 @@ std::string CheckEntry(const SafetensorsEntry& entry) {
 
 bool IsSafetensorsType(DType type) { return Info(type).ggml_id < 0 || !IsBlock(type); }
 
-Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text, uint64_t buffer_bytes, const std::string& path) {
+Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text, uint64_t buffer_bytes,
+                                                 const std::string& path) {
   SafetensorsHeader header;
   HeaderMachine machine(&header);
   std::string problem;
@@ -315,17 +322,19 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text, uint64_t
   uint64_t at = 0;
   for (const SafetensorsEntry& entry : header.entries) {
     const std::string wrong = CheckEntry(entry);
-    if (!wrong.empty()) return InvalidInput(path + ": " + Quoted(entry) + wrong + "; the file is damaged or its writer is wrong");
+    if (!wrong.empty())
+      return InvalidInput(path + ": " + Quoted(entry) + wrong + "; the file is damaged or its writer is wrong");
     if (entry.begin != at) {
-      return InvalidInput(path + ": " + Quoted(entry) + " begins at byte " + std::to_string(entry.begin) + " of the data, wanted " +
-                          std::to_string(at) + (entry.begin > at ? " (a hole)" : " (tensors overlap)") +
+      return InvalidInput(path + ": " + Quoted(entry) + " begins at byte " + std::to_string(entry.begin) +
+                          " of the data, wanted " + std::to_string(at) +
+                          (entry.begin > at ? " (a hole)" : " (tensors overlap)") +
                           "; the file is damaged or its writer is wrong");
     }
     at = entry.end;
   }
   if (at > buffer_bytes) {
-    return InvalidInput(path + ": the tensors need " + std::to_string(at) + " bytes, the file has " + std::to_string(buffer_bytes) +
-                        " after its header; it is cut off, download or copy it again");
+    return InvalidInput(path + ": the tensors need " + std::to_string(at) + " bytes, the file has " +
+                        std::to_string(buffer_bytes) + " after its header; it is cut off, download or copy it again");
   }
   if (at < buffer_bytes) {
     return InvalidInput(path + ": the file has " + std::to_string(buffer_bytes - at) +
@@ -336,14 +345,18 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text, uint64_t
 
 Result<std::map<std::string, std::string>> ParseSafetensorsIndex(std::string_view text, const std::string& path) {
   if (text.size() > kSafetensorsMaxHeaderBytes) {
-    return Error{ErrorCode::kLimit, path + ": the index has " + std::to_string(text.size()) + " bytes, wanted at most 100000000"};
+    return Error{ErrorCode::kLimit,
+                 path + ": the index has " + std::to_string(text.size()) + " bytes, wanted at most 100000000"};
   }
   std::map<std::string, std::string> map;
   IndexMachine machine(&map);
   std::string problem;
   if (!RunMachine(text, &machine, &problem)) return InvalidInput(path + ": " + problem + "; download the index again");
-  if (!machine.found()) return InvalidInput(path + ": no key 'weight_map', wanted {\"weight_map\": {tensor: file}}; download the index again");
-  if (map.empty()) return InvalidInput(path + ": 'weight_map' is empty, wanted the file of each tensor; download the index again");
+  if (!machine.found())
+    return InvalidInput(path +
+                        ": no key 'weight_map', wanted {\"weight_map\": {tensor: file}}; download the index again");
+  if (map.empty())
+    return InvalidInput(path + ": 'weight_map' is empty, wanted the file of each tensor; download the index again");
   return map;
 }
 

@@ -1,5 +1,5 @@
-// The JSON of safetensors, read strictly: a file's header and a folder's index. Duplicate keys are errors, which a parser that
-// builds a tree would swallow. Internal to formats/: others use formats/safetensors.h.
+// The JSON of safetensors, read strictly: a file's header and a folder's index. Duplicate keys are errors, which a
+// parser that builds a tree would swallow. Internal to formats/: others use formats/safetensors.h.
 #pragma once
 
 #include <cstdint>

@@ -46,8 +46,9 @@ TEST(Safetensors, ReadsTensorsInFileOrder) {
 }
 
 TEST(Safetensors, EveryDType) {
-  static constexpr const char* kNames[] = {"BOOL", "F4",  "F6_E2M3", "F6_E3M2", "U8",  "I8",  "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ",
-                                           "F8_E5M2FNUZ", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64"};
+  static constexpr const char* kNames[] = {
+      "BOOL", "F4",  "F6_E2M3", "F6_E3M2", "U8",  "I8",  "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
+      "I16",  "U16", "F16",     "BF16",    "I32", "U32", "F32",     "C64",     "F64",     "I64",         "U64"};
   static constexpr size_t kBits[] = {8, 4, 6, 6, 8, 8, 8, 8, 8, 8, 8, 16, 16, 16, 16, 32, 32, 32, 64, 64, 64, 64};
   for (size_t i = 0; i < std::size(kNames); ++i) {
     const size_t bytes = 2 * 4 * kBits[i] / 8;
@@ -86,7 +87,8 @@ TEST(Safetensors, EachFaultHasItsError) {
       {one("F32", "2", 0, 4), 4, "tensor 't' of type F32 and shape [2] has 4 bytes, wanted 8"},
       {one("F32", "2", 8, 0), 8, "data_offsets [8, 0], wanted begin <= end"},
       {one("F32", "2", 4, 12), 12, "begins at byte 4 of the data, wanted 0 (a hole)"},
-      {"{" + Entry("a", "F32", "2", 0, 8) + "," + Entry("b", "F32", "2", 4, 12) + "}", 12, "wanted 8 (tensors overlap)"},
+      {"{" + Entry("a", "F32", "2", 0, 8) + "," + Entry("b", "F32", "2", 4, 12) + "}", 12,
+       "wanted 8 (tensors overlap)"},
       {"{" + Entry("a", "F32", "2", 0, 8) + "," + Entry("b", "F32", "2", 0, 8) + "}", 8, "wanted 8 (tensors overlap)"},
       {one("F32", "2", 0, 8), 7, "the tensors need 8 bytes, the file has 7 after its header; it is cut off"},
       {one("F32", "2", 0, 8), 9, "1 bytes after the last tensor, wanted none"},
@@ -109,13 +111,15 @@ TEST(Safetensors, EachFaultHasItsError) {
       {R"({"t":{"dtype":"U8","shape":[1]}})", 1, "has no data_offsets"},
       {R"({"t":{"shape":[1],"data_offsets":[0,1]}})", 1, "has no dtype"},
       {R"({"t":{"dtype":"U8","data_offsets":[0,1]}})", 1, "has no shape"},
-      {R"({"t":{"dtype":5,"shape":[1],"data_offsets":[0,1]}})", 1, "dtype of tensor 't' holds the number 5, wanted a string"},
+      {R"({"t":{"dtype":5,"shape":[1],"data_offsets":[0,1]}})", 1,
+       "dtype of tensor 't' holds the number 5, wanted a string"},
       {R"({"t":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", 1, "shape of tensor 't' holds the number 1"},
       {R"({"t":{"dtype":"U8","shape":null,"data_offsets":[0,1]}})", 1, "holds null"},
       {R"({"t":{"dtype":"U8","shape":{},"data_offsets":[0,1]}})", 1, "holds an object"},
       {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1, "has 1 numbers, wanted two"},
       {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1,2]}})", 1, "more than two numbers"},
-      {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1e3]}})", 1, "data_offsets of tensor 't' holds the number 1e3"},
+      {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1e3]}})", 1,
+       "data_offsets of tensor 't' holds the number 1e3"},
       {R"({"t":[1]})", 1, "entry 't' holds an array, wanted an object"},
       {R"({"t":5})", 1, "entry 't' holds the number 5"},
       {R"({"t":null})", 1, "entry 't' holds null"},
@@ -138,7 +142,9 @@ TEST(Safetensors, EachFaultHasItsError) {
 
 TEST(Safetensors, UnknownFieldsAndNullMetadataAreSkipped) {
   const auto opened = OpenBytes(SafetensorsBytes(
-      R"({"__metadata__":null,"t":{"dtype":"U8","more":{"a":[1,{"b":null}],"dtype":"x"},"shape":[1],"data_offsets":[0,1],"last":-1.5}})", 1));
+      R"({"__metadata__":null,"t":{"dtype":"U8","more":{"a":[1,{"b":null}],"dtype":"x"},"shape":[1],)"
+      R"("data_offsets":[0,1],"last":-1.5}})",
+      1));
   ASSERT_TRUE(opened) << opened.error().message;
   EXPECT_EQ((*opened)->tensors()[0].view.shape, Shape{1});
   EXPECT_TRUE(OpenBytes(SafetensorsBytes("{}", 0)));
@@ -157,7 +163,8 @@ TEST(Safetensors, ForeignFilesAreRecognised) {
 }
 
 TEST(Safetensors, EveryTruncationIsAnError) {
-  const std::string good = SafetensorsBytes("{" + Entry("a", "F32", "2", 0, 8) + "," + Entry("b", "U8", "3", 8, 11) + "}", 11);
+  const std::string good =
+      SafetensorsBytes("{" + Entry("a", "F32", "2", 0, 8) + "," + Entry("b", "U8", "3", 8, 11) + "}", 11);
   for (size_t length = 1; length <= good.size(); ++length) {
     const auto opened = SafetensorsFile::Open(MemoryFile(std::string_view(good).substr(0, length)).path());
     EXPECT_EQ(opened.has_value(), length == good.size()) << length;
@@ -165,7 +172,8 @@ TEST(Safetensors, EveryTruncationIsAnError) {
 }
 
 TEST(Safetensors, SpoiledBytesNeverCrash) {
-  const std::string good = SafetensorsBytes("{" + Entry("a", "F32", "2", 0, 8) + "," + Entry("b", "U8", "3", 8, 11) + "}", 11);
+  const std::string good =
+      SafetensorsBytes("{" + Entry("a", "F32", "2", 0, 8) + "," + Entry("b", "U8", "3", 8, 11) + "}", 11);
   Rng rng(11);
   for (int round = 0; round < 3000; ++round) {
     std::string bytes = good;
@@ -187,9 +195,13 @@ struct Sharded {
     folder.Write("model-00001-of-00002.safetensors", SafetensorsBytes("{" + Entry("a", "U8", "1", 0, 1) + "}", 1));
     folder.Write("model-00002-of-00002.safetensors",
                  SafetensorsBytes("{" + Entry("b", "U8", "1", 0, 1) + "," + Entry("c", "U8", "1", 1, 2) + "}", 2));
-    Index(R"("a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00002-of-00002.safetensors")");
+    Index(
+        R"("a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors",)"
+        R"("c":"model-00002-of-00002.safetensors")");
   }
-  void Index(const std::string& map) const { IndexText("{\"metadata\":{\"total_size\":3.0,\"x\":[{}]},\"weight_map\":{" + map + "}}"); }
+  void Index(const std::string& map) const {
+    IndexText("{\"metadata\":{\"total_size\":3.0,\"x\":[{}]},\"weight_map\":{" + map + "}}");
+  }
   void IndexText(const std::string& text) const { folder.Write("model.safetensors.index.json", text); }
   auto Open() const { return SafetensorsFile::OpenFolder(folder.path()); }
   TempFolder folder;
@@ -256,7 +268,8 @@ TEST(SafetensorsFolder, EachFaultHasItsError) {
       {R"({"weight_map":{"a":""}})", "wanted a plain name"},
       {R"({"weight_map":{"a":".safetensors"}})", "wanted a plain name"},
       {R"({"weight_map":{"a":"pytorch_model.bin"}})", "wanted a plain name ending in .safetensors"},
-      {R"({"weight_map":{"a":"m-1.safetensors","b":"m-2.safetensors"}})", "2 of its 2 shards are missing from the folder: m-1.safetensors, m-2"},
+      {R"({"weight_map":{"a":"m-1.safetensors","b":"m-2.safetensors"}})",
+       "2 of its 2 shards are missing from the folder: m-1.safetensors, m-2"},
       {R"({"weight_map":{"z":"model-00001-of-00002.safetensors"}})", "model-00001-of-00002.safetensors: no tensor 'z'"},
       {R"({"weight_map":{"b":"model-00001-of-00002.safetensors"}})", "no tensor 'b'"},
   };
@@ -327,7 +340,9 @@ TEST(SafetensorsWrite, FoldersReadBackEqual) {
 TEST(SafetensorsWrite, EscapesNamesAndRefusesWhatReadersRefuse) {
   const TempFolder folder;
   const std::byte bytes[16] = {};
-  const auto tensor = [&](std::string name, DType type, Shape shape) { return NamedTensor{std::move(name), {type, shape, bytes}}; };
+  const auto tensor = [&](std::string name, DType type, Shape shape) {
+    return NamedTensor{std::move(name), {type, shape, bytes}};
+  };
   const std::string path = folder / "x.safetensors";
   const std::string odd = "a\"b\\c\n\x01\xc3\xa9";
   ASSERT_TRUE(WriteSafetensors(path, {tensor(odd, DType::kU8, {2}), tensor("s", DType::kF32, {})}, {{odd, odd}}));
@@ -346,7 +361,9 @@ TEST(SafetensorsWrite, EscapesNamesAndRefusesWhatReadersRefuse) {
     EXPECT_ERROR(WriteSafetensors(path, {tensor(bad, DType::kU8, {1})}, {}), "not UTF-8");
     EXPECT_ERROR(WriteSafetensors(path, {}, {{"k", bad}}), "not UTF-8");
   }
-  EXPECT_ERROR(WriteSafetensorsFolder(folder.path(), {tensor("a", DType::kU8, {1}), tensor("a", DType::kU8, {1})}, {}, 1), "given twice");
+  EXPECT_ERROR(
+      WriteSafetensorsFolder(folder.path(), {tensor("a", DType::kU8, {1}), tensor("a", DType::kU8, {1})}, {}, 1),
+      "given twice");
   EXPECT_EQ(folder.FileCount(), 0u);
 }
 
@@ -360,7 +377,8 @@ TEST(SafetensorsWrite, PiecesAndAbandonedFiles) {
     ASSERT_TRUE((*writer)->Append({bytes, 4}));
   }
   EXPECT_EQ(folder.FileCount(), 0u);
-  auto writer = SafetensorsWriter::Create(folder / "x", {{"a", DType::kU8, {4}}, {"z", DType::kF32, {0}}, {"b", DType::kF32, {1}}}, {});
+  auto writer = SafetensorsWriter::Create(
+      folder / "x", {{"a", DType::kU8, {4}}, {"z", DType::kF32, {0}}, {"b", DType::kF32, {1}}}, {});
   ASSERT_TRUE(writer);
   for (const size_t piece : {3, 1, 2, 2}) ASSERT_TRUE((*writer)->Append({bytes, piece}));
   ASSERT_TRUE((*writer)->Commit());

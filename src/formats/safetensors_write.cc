@@ -1,5 +1,5 @@
-// The writing side of safetensors. The reference sorts by the rank of the dtype in its own list, falling, then by name, and
-// pads the header with spaces to 8 bytes; so does this, and the bytes are the same.
+// The writing side of safetensors. The reference sorts by the rank of the dtype in its own list, falling, then by name,
+// and pads the header with spaces to 8 bytes; so does this, and the bytes are the same.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -19,10 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 
 // The reference's order of dtypes, smallest first.
-constexpr DType kRanks[] = {DType::kBOOL,       DType::kF4,         DType::kF6_E2M3, DType::kF6_E3M2, DType::kU8,  DType::kI8,
-                            DType::kF8_E5M2,    DType::kF8_E4M3,    DType::kF8_E8M0, DType::kF8_E4M3FNUZ,
-                            DType::kF8_E5M2FNUZ, DType::kI16,       DType::kU16,     DType::kF16,     DType::kBF16, DType::kI32,
-                            DType::kU32,        DType::kF32,        DType::kC64,     DType::kF64,     DType::kI64, DType::kU64};
+constexpr DType kRanks[] = {DType::kBOOL,        DType::kF4,      DType::kF6_E2M3, DType::kF6_E3M2, DType::kU8,
+                            DType::kI8,          DType::kF8_E5M2, DType::kF8_E4M3, DType::kF8_E8M0, DType::kF8_E4M3FNUZ,
+                            DType::kF8_E5M2FNUZ, DType::kI16,     DType::kU16,     DType::kF16,     DType::kBF16,
+                            DType::kI32,         DType::kU32,     DType::kF32,     DType::kC64,     DType::kF64,
+                            DType::kI64,         DType::kU64};
 
 // -1 if safetensors has no such type.
 int Rank(DType type) {
@@ -122,7 +123,8 @@ std::string Refusal(const TensorInfo& tensor) {
   const DTypeInfo& info = Info(tensor.type);
   if (tensor.name == "__metadata__") return "that name is reserved";
   if (!IsUtf8(tensor.name)) return "its name is not UTF-8";
-  if (Rank(tensor.type) < 0) return "safetensors has no type " + std::string(info.name) + "; write GGUF, or convert it first";
+  if (Rank(tensor.type) < 0)
+    return "safetensors has no type " + std::string(info.name) + "; write GGUF, or convert it first";
   if (tensor.shape.back() % info.block_elements != 0) {
     return "its rows of " + std::to_string(tensor.shape.back()) + " elements of type " + std::string(info.name) +
            " do not fill whole bytes";
@@ -160,7 +162,8 @@ Result<void> CheckNoOtherWeights(const fs::path& folder, const std::set<std::str
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
-    const bool weights = name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
+    const bool weights =
+        name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
     if (!weights || written.count(name)) continue;
     return InvalidInput(folder.string() + ": the folder already holds other weights (" + name +
                         "), which would mix with the new ones; choose an empty folder or remove them");
@@ -177,7 +180,8 @@ Result<void> WriteIndex(const fs::path& folder, const std::vector<Pointers>& sha
       total += tensor->view.bytes();
     }
   }
-  std::string text = "{\n  \"metadata\": {\n    \"total_size\": " + std::to_string(total) + "\n  },\n  \"weight_map\": {";
+  std::string text =
+      "{\n  \"metadata\": {\n    \"total_size\": " + std::to_string(total) + "\n  },\n  \"weight_map\": {";
   const char* separator = "\n    ";
   for (const auto& [tensor, shard] : map) {
     text += separator;
@@ -208,10 +212,11 @@ std::vector<Pointers> CutIntoShards(const std::vector<NamedTensor>& tensors, uin
 
 }  // namespace
 
-Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(const std::string& path, std::vector<TensorInfo> tensors,
-                                                                     const std::map<std::string, std::string>& metadata) {
+Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
+    const std::string& path, std::vector<TensorInfo> tensors, const std::map<std::string, std::string>& metadata) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
-    return std::make_tuple(-Rank(a.type), std::string_view(a.name)) < std::make_tuple(-Rank(b.type), std::string_view(b.name));
+    return std::make_tuple(-Rank(a.type), std::string_view(a.name)) <
+           std::make_tuple(-Rank(b.type), std::string_view(b.name));
   });
   std::set<std::string_view> seen;
   uint64_t data_bytes = 0;
@@ -219,7 +224,8 @@ Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(const std::
     const std::string why = Refusal(tensor);
     if (!why.empty()) return InvalidInput(path + ": cannot write tensor '" + Printable(tensor.name) + "': " + why);
     if (!seen.insert(tensor.name).second) {
-      return InvalidInput(path + ": cannot write tensor '" + Printable(tensor.name) + "': it is given twice, wanted once");
+      return InvalidInput(path + ": cannot write tensor '" + Printable(tensor.name) +
+                          "': it is given twice, wanted once");
     }
     data_bytes += tensor.bytes();
   }
@@ -278,7 +284,8 @@ Result<void> WriteSafetensorsFolder(const std::string& folder, const std::vector
   std::set<std::string_view> seen;  // a shard cannot see the names of another
   for (const NamedTensor& tensor : tensors) {
     if (seen.insert(tensor.name).second) continue;
-    return InvalidInput(folder + ": cannot write tensor '" + Printable(tensor.name) + "': it is given twice, wanted once");
+    return InvalidInput(folder + ": cannot write tensor '" + Printable(tensor.name) +
+                        "': it is given twice, wanted once");
   }
   const std::vector<Pointers> shards = CutIntoShards(tensors, shard_bytes);
   if (shards.size() == 1) {

@@ -1,5 +1,6 @@
-// SafetensorsWriter: one safetensors file written tensor by tensor, for models that do not fit in memory twice. Names, types
-// and shapes are given first; the bytes follow in the order of order(). Nothing has the file's name before Commit.
+// SafetensorsWriter: one safetensors file written tensor by tensor, for models that do not fit in memory twice. Names,
+// types and shapes are given first; the bytes follow in the order of order(). Nothing has the file's name before
+// Commit.
 #pragma once
 
 #include <map>
@@ -16,7 +17,8 @@ namespace hone {
 
 class SafetensorsWriter {
  public:
-  // Errors: a name there twice, "__metadata__" or no UTF-8; a type that safetensors lacks; a header over 100,000,000 bytes.
+  // Errors: a name there twice, "__metadata__" or no UTF-8; a type that safetensors lacks; a header over 100,000,000
+  // bytes.
   static Result<std::unique_ptr<SafetensorsWriter>> Create(const std::string& path, std::vector<TensorInfo> tensors,
                                                            const std::map<std::string, std::string>& metadata);
   // The tensors in the order of the file: rank of the dtype falling, then name.

@@ -1,6 +1,6 @@
 // fuzzes: formats
-// safetensors from arbitrary bytes. The first byte chooses: 0 a whole file, 1 a header over a buffer of 64 bytes, 2 an index.
-// What opens covers its buffer exactly; what an index names is a plain file name.
+// safetensors from arbitrary bytes. The first byte chooses: 0 a whole file, 1 a header over a buffer of 64 bytes, 2 an
+// index. What opens covers its buffer exactly; what an index names is a plain file name.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -48,7 +48,8 @@ void FuzzIndex(std::string_view text) {
   const auto index = hone::ParseSafetensorsIndex(text, "fuzz");
   if (!index) return;
   for (const auto& [tensor, file] : *index) {
-    HONE_CHECK(file.ends_with(".safetensors") && file.find('/') == std::string::npos && file.find('\0') == std::string::npos);
+    HONE_CHECK(file.ends_with(".safetensors") && file.find('/') == std::string::npos &&
+               file.find('\0') == std::string::npos);
   }
 }
 
