@@ -15,6 +15,7 @@ inline void Rows(const FloatTile& t, int row, int panel) {
   __m256 acc[kRows][2];
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
   for (int k = 0; k < t.k; ++k, w += kPanelRows) {
+    if (row == 0 && panel == 0 && 64 * k < t.ahead_bytes) Prefetch(t.ahead + 64 * k, 64);
     const __m256 a = _mm256_loadu_ps(w), b = _mm256_loadu_ps(w + 8);
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
@@ -106,24 +107,24 @@ void DequantizeCodesAvx2(const uint8_t* codes, const float* scales, const float*
   }
 }
 
-void UnpackF32Avx2(const uint8_t* chunks, int k, float* weights) {
+void UnpackF32Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, float* weights) {
   for (int i = 0; i < k; ++i, chunks += 64, weights += kPanelRows) {
-    Prefetch(chunks, 64);
+    if (i % 2 == 0) Prefetch(ahead + 32 * i, 64);
     memcpy(weights, chunks, 64);
   }
 }
 
-void UnpackF16Avx2(const uint8_t* chunks, int k, float* weights) {
+void UnpackF16Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, float* weights) {
   for (int i = 0; i < k; ++i, chunks += 32, weights += kPanelRows) {
-    Prefetch(chunks, 64);
+    if (i % 4 == 0) Prefetch(ahead + 16 * i, 64);
     _mm256_storeu_ps(weights, _mm256_cvtph_ps(LoadHalves(chunks)));
     _mm256_storeu_ps(weights + 8, _mm256_cvtph_ps(LoadHalves(chunks + 16)));
   }
 }
 
-void UnpackBF16Avx2(const uint8_t* chunks, int k, float* weights) {
+void UnpackBF16Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, float* weights) {
   for (int i = 0; i < k; ++i, chunks += 32, weights += kPanelRows) {
-    Prefetch(chunks, 64);
+    if (i % 4 == 0) Prefetch(ahead + 16 * i, 64);
     for (int half = 0; half < 2; ++half) {
       const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(LoadHalves(chunks + 16 * half)), 16);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + 8 * half), wide);

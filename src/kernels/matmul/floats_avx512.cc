@@ -17,6 +17,7 @@ inline void Rows(const FloatTile& t, int row) {
   __m512 acc[kRows][2];
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
   for (int k = 0; k < t.k; ++k, w0 += kPanelRows, w1 += kPanelRows) {
+    if (row == 0 && 64 * k < t.ahead_bytes) Prefetch(t.ahead + 64 * k, 64);
     const __m512 a = _mm512_loadu_ps(w0), b = _mm512_loadu_ps(w1);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
@@ -101,23 +102,23 @@ void DequantizeCodesAvx512(const uint8_t* codes, const float* scales, const floa
   }
 }
 
-void UnpackF32Avx512(const uint8_t* chunks, int k, float* weights) {
+void UnpackF32Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, float* weights) {
   for (int i = 0; i < k; ++i, chunks += 64) {
-    Prefetch(chunks, 64);
+    if (i % 2 == 0) Prefetch(ahead + 32 * i, 64);
     _mm512_storeu_ps(weights + i * kPanelRows, _mm512_loadu_ps(chunks));
   }
 }
 
-void UnpackF16Avx512(const uint8_t* chunks, int k, float* weights) {
+void UnpackF16Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, float* weights) {
   for (int i = 0; i < k; ++i, chunks += 32) {
-    if (i % 2 == 0) Prefetch(chunks, 64);
+    if (i % 4 == 0) Prefetch(ahead + 16 * i, 64);
     _mm512_storeu_ps(weights + i * kPanelRows, _mm512_cvtph_ps(LoadHalves(chunks)));
   }
 }
 
-void UnpackBF16Avx512(const uint8_t* chunks, int k, float* weights) {
+void UnpackBF16Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, float* weights) {
   for (int i = 0; i < k; ++i, chunks += 32) {
-    if (i % 2 == 0) Prefetch(chunks, 64);
+    if (i % 4 == 0) Prefetch(ahead + 16 * i, 64);
     _mm512_storeu_si512(weights + i * kPanelRows, _mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadHalves(chunks)), 16));
   }
 }

@@ -14,9 +14,9 @@
 namespace hone {
 namespace {
 
-// Asks for the lines that unpacking will want kPrefetchBytes later, as it uses `bytes` at p. Past the end it does no harm.
+// Asks for the cache lines of [p, p + bytes). Any address will do.
 inline void Prefetch(const uint8_t* p, int bytes) {
-  for (int i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchBytes + i), _MM_HINT_T0);
+  for (int i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
 }
 
 }  // namespace

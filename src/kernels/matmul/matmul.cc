@@ -196,14 +196,13 @@ class TileWork {
     std::memset(buffer_.accumulator, 0, sizeof(float) * kTileColumns * rows);
     for (int64_t k0 = 0; k0 < weight_.k(); k0 += kernel_.format->stretch()) {
       const int k = static_cast<int>(std::min<int64_t>(weight_.k() - k0, kernel_.format->stretch()));
-      if (kernel_.format->is_float()) {
-        UnpackFloats(tile, k0, k);
-        MultiplyFloats(begin, rows, k0, k);
+      Unpack(tile, k0, k);
+      if (kernel_.uses_codes()) {
+        MultiplyCodes(begin, rows, k0, k);
         continue;
       }
-      UnpackCodes(tile, k0, k);
-      if (!kernel_.exact) {
-        MultiplyCodes(begin, rows, k0, k);
+      if (kernel_.format->is_float()) {
+        MultiplyFloats(begin, rows, k0, k);
         continue;
       }
       for (int part = 0; part < k; part += kFloatStretch) {
@@ -216,20 +215,20 @@ class TileWork {
   }
 
  private:
-  const uint8_t* Panel(int64_t tile, int panel, int64_t k0) {
+  // Unpacks both panels of a stretch. The bytes after it are asked for on the way, half of them here (ahead_ moves on), half
+  // while multiplying.
+  void Unpack(int64_t tile, int64_t k0, int k) {
     panels_ = weight_.panels_of(tile);
-    return reinterpret_cast<const uint8_t*>(weight_.Find(tile, panel, k0));
-  }
-
-  void UnpackFloats(int64_t tile, int64_t k0, int k) {
-    for (int panel = 0; panel < weight_.panels_of(tile); ++panel) {
-      kernel_.unpack->floats(Panel(tile, panel, k0), k, buffer_.weights[panel]);
-    }
-  }
-
-  void UnpackCodes(int64_t tile, int64_t k0, int k) {
-    for (int panel = 0; panel < weight_.panels_of(tile); ++panel) {
-      kernel_.unpack->codes(Panel(tile, panel, k0), k, buffer_.codes[panel], buffer_.scales[panel], buffer_.mins[panel]);
+    const auto* chunks = reinterpret_cast<const uint8_t*>(weight_.Find(tile, 0, k0));
+    const int64_t panel_bytes = k / kernel_.format->chunk * static_cast<int64_t>(kernel_.format->chunk_bytes());
+    ahead_ = chunks + kPrefetchBytes;
+    ahead_bytes_ = static_cast<int>(panels_ * panel_bytes / 2);
+    for (int panel = 0; panel < panels_; ++panel, chunks += panel_bytes, ahead_ += panel_bytes / 2) {
+      if (kernel_.format->is_float()) {
+        kernel_.unpack->floats(chunks, k, ahead_, buffer_.weights[panel]);
+      } else {
+        kernel_.unpack->codes(chunks, k, ahead_, buffer_.codes[panel], buffer_.scales[panel], buffer_.mins[panel]);
+      }
     }
   }
 
@@ -249,7 +248,10 @@ class TileWork {
                                          .x = job_.x + begin * job_.x_stride + k0,
                                          .x_stride = job_.x_stride,
                                          .rows = rows,
-                                         .accumulator = buffer_.accumulator});
+                                         .accumulator = buffer_.accumulator,
+                                         .ahead = ahead_,
+                                         .ahead_bytes = ahead_bytes_});
+    ahead_bytes_ = 0;
   }
 
   void MultiplyCodes(int64_t begin, int rows, int64_t k0, int k) {
@@ -272,7 +274,9 @@ class TileWork {
                                         .x_sums = sums_->sums + group_at,
                                         .x_group_stride = groups,
                                         .rows = rows,
-                                        .accumulator = buffer_.accumulator});
+                                        .accumulator = buffer_.accumulator,
+                                        .ahead = ahead_,
+                                        .ahead_bytes = ahead_bytes_});
   }
 
   void Store(int64_t tile, int64_t begin, int rows) {
@@ -296,6 +300,8 @@ class TileWork {
   const RoundedInput* input_ = nullptr;
   const GroupSums* sums_ = nullptr;
   int panels_ = 1;
+  const uint8_t* ahead_ = nullptr;
+  int ahead_bytes_ = 0;
 };
 
 // Units [begin, end) of a job: unit = tile * row_parts + part.

@@ -238,8 +238,8 @@ TEST(Matmul, UnpackingIsDequantisation) {
       const uint8_t* chunks = reinterpret_cast<const uint8_t*>(packed.Find(0, 0, k0));
       std::vector<uint8_t> codes(part * 16);
       std::vector<float> scales(part), mins(part), values(part * 16);
-      if (line.codes != nullptr) line.codes(chunks, part, codes.data(), scales.data(), mins.data());
-      else line.floats(chunks, part, values.data());
+      if (line.codes != nullptr) line.codes(chunks, part, chunks, codes.data(), scales.data(), mins.data());
+      else line.floats(chunks, part, chunks, values.data());
       std::vector<float> want(k);
       for (int row = 0; row < n; ++row) {
         DequantizeRow(line.type, weights.view().data + row * weights.view().row_bytes(), k, want.data());

@@ -38,7 +38,10 @@ inline void Columns(const CodeTile& t, int row, int panel, int half) {
   __m256 acc[kRows];
   for (int r = 0; r < kRows; ++r) acc[r] = _mm256_loadu_ps(out + r * kTileColumns);
   const int groups = t.k / kGroup;
-  for (int g = 0; g < groups; ++g, codes += kGroup * kPanelRows, x += kGroup) {
+  const int ahead_bytes = row == 0 ? t.ahead_bytes / (4 * groups) : 0;  // a group of these columns
+  const uint8_t* ahead = t.ahead + (2 * panel + half) * groups * ahead_bytes;
+  for (int g = 0; g < groups; ++g, codes += kGroup * kPanelRows, x += kGroup, ahead += ahead_bytes) {
+    Prefetch(ahead, ahead_bytes);
     __m256i sum[kRows];
     if constexpr (kChain == 0) {
       for (int r = 0; r < kRows; ++r) sum[r] = _mm256_setzero_si256();

@@ -12,6 +12,9 @@
 namespace hone {
 namespace {
 
+// Rows of x lie far apart, in L2: their next lines are asked for by hand.
+constexpr int kAhead = 128;
+
 inline __m512i BroadcastQuad(const int8_t* x) {
   int word;
   memcpy(&word, x, 4);
@@ -34,9 +37,14 @@ inline void Rows(const CodeTile& t, int row) {
   const uint8_t* codes0 = t.codes[0];
   const uint8_t* codes1 = t.codes[1];
   const int groups = t.k / kGroup;
+  const int ahead_bytes = row == 0 ? t.ahead_bytes / groups : 0;  // a group
   for (int g = 0; g < groups; ++g) {
+    Prefetch(t.ahead + g * ahead_bytes, ahead_bytes);
     __m512i sum[kRows][2];
-    for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = _mm512_set1_epi32(x_init[r * t.x_group_stride + g]);
+    for (int r = 0; r < kRows; ++r) {
+      sum[r][0] = sum[r][1] = _mm512_set1_epi32(x_init[r * t.x_group_stride + g]);
+      _mm_prefetch(reinterpret_cast<const char*>(x + r * t.x_stride + kAhead), _MM_HINT_T0);
+    }
 #pragma GCC unroll 8
     for (int quad = 0; quad < kGroup / 4; ++quad) {
       const __m512i w0 = _mm512_loadu_si512(codes0 + 64 * quad), w1 = _mm512_loadu_si512(codes1 + 64 * quad);

@@ -7,7 +7,7 @@ namespace hone {
 void ReadBytesAvx2(const uint8_t* p, size_t bytes) {
   __m256i sums[4] = {};
   for (size_t i = 0; i + 128 <= bytes; i += 128) {
-    Prefetch(p + i, 128);
+    Prefetch(p + i + kPrefetchBytes, 128);
     for (int j = 0; j < 4; ++j) {
       sums[j] = _mm256_or_si256(sums[j], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + i) + j));
     }

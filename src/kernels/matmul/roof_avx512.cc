@@ -7,7 +7,7 @@ namespace hone {
 void ReadBytesAvx512(const uint8_t* p, size_t bytes) {
   __m512i sums[4] = {};
   for (size_t i = 0; i + 256 <= bytes; i += 256) {
-    Prefetch(p + i, 256);
+    Prefetch(p + i + kPrefetchBytes, 256);
     for (int j = 0; j < 4; ++j) sums[j] = _mm512_or_si512(sums[j], _mm512_loadu_si512(p + i + 64 * j));
   }
   asm volatile("" ::"v"(sums[0]), "v"(sums[1]), "v"(sums[2]), "v"(sums[3]));

@@ -26,14 +26,17 @@ constexpr int kCodeStretch = 512;
 // added to the accumulator, which keeps the rounding error near sqrt(128) + sqrt(K / 128) ulps and equal for all kernels.
 constexpr int kFloatStretch = 128;
 
+// Memory must be busy all the time for one row to run at its speed, so both halves of the work ask for the bytes that come
+// after the stretch: unpacking asks for one byte at `ahead` for every two that it reads, multiplying for the rest.
+//
 // Unpacks `k` elements (a multiple of the chunk) of one panel, starting at a chunk.
 //   codes   [k / 4][16 rows][4]      four neighbours in K of one row are one 32-bit word, as VPDPBUSD wants them
 //   scales  [k / group][16 rows]     weight = scale * (code - offset) + min
 //   mins    [k / group][16 rows]     only for formats that have minimums
-using UnpackCodesFn = void (*)(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins);
+using UnpackCodesFn = void (*)(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins);
 
 // The same for float formats: weights [k][16 rows].
-using UnpackFloatsFn = void (*)(const uint8_t* chunks, int k, float* weights);
+using UnpackFloatsFn = void (*)(const uint8_t* chunks, int k, const uint8_t* ahead, float* weights);
 
 // Unpacked codes to F32 weights, for PackOptions::exact. group: 16 or 32. mins may be null.
 using DequantizeCodesFn = void (*)(const uint8_t* codes, const float* scales, const float* mins, int k, int group, int offset,
@@ -58,6 +61,8 @@ struct CodeTile {
   int64_t x_group_stride;
   int rows;
   float* accumulator;      // [rows][32]
+  const uint8_t* ahead;    // ask for these bytes while multiplying
+  int ahead_bytes;
 };
 
 // For every row and column: accumulator += for each group in order
@@ -72,6 +77,8 @@ struct FloatTile {
   int64_t x_stride;
   int rows;
   float* accumulator;       // [rows][32]
+  const uint8_t* ahead;     // ask for these bytes while multiplying
+  int ahead_bytes;
 };
 
 // For every row and column: accumulator += (chain of FMAs from 0 over k in order).
@@ -88,14 +95,14 @@ constexpr int kIq4Offset = 128, kMxfp4Offset = 12;
 constexpr uint8_t kIq4Codes[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 constexpr uint8_t kMxfp4Codes[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
-// Bytes that unpacking asks for ahead of itself. A stretch of the multiply reads no panel, so the next bytes must be on their
-// way before it starts; within 4 KiB the L2 streamer helps, beyond a page only this does.
+// How far ahead bytes are asked for: some 300 ns of one core's share of memory bandwidth, more than a latency.
 constexpr int kPrefetchBytes = 4096;
 
 // The functions of kernels.inc: UnpackQ4_0Avx2, MultiplyCodesAvx2 ...
 #define HONE_MATMUL_ARITHMETIC(isa, round, codes, floats, dequantize)
-#define HONE_UNPACK_CODES(type, isa) void Unpack##type##isa(const uint8_t*, int, uint8_t*, float*, float*);
-#define HONE_UNPACK_FLOATS(type, isa) void Unpack##type##isa(const uint8_t*, int, float*);
+#define HONE_UNPACK_CODES(type, isa) \
+  void Unpack##type##isa(const uint8_t*, int, const uint8_t*, uint8_t*, float*, float*);
+#define HONE_UNPACK_FLOATS(type, isa) void Unpack##type##isa(const uint8_t*, int, const uint8_t*, float*);
 #include "kernels/matmul/kernels.inc"
 
 #define HONE_DECLARE_ARITHMETIC(isa)                                                                                 \

@@ -8,10 +8,10 @@ using CodesFn = void (*)(const uint8_t* in, uint8_t* out);
 
 // kBits in the panel; f16 scale, f16 minimum if kMin.
 template <int kBits, bool kMin, CodesFn kCodes>
-inline void Blocks(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float* mins) {
+inline void Blocks(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
   constexpr int kCodeBytes = 64 * kBits, kChunkBytes = kCodeBytes + (kMin ? 64 : 32);
-  for (; k > 0; k -= 32, chunk += kChunkBytes, codes += kGroupCodes, scales += kPanelRows) {
-    Prefetch(chunk, kChunkBytes);
+  for (; k > 0; k -= 32, chunk += kChunkBytes, ahead += kChunkBytes / 2, codes += kGroupCodes, scales += kPanelRows) {
+    Prefetch(ahead, kChunkBytes / 2);
     kCodes(chunk, codes);
     StoreScales(scales, HalfScales(chunk + kCodeBytes));
     if (kMin) {
@@ -32,29 +32,29 @@ inline __m256 PowersOfTwo(const uint8_t* p) {
 
 }  // namespace
 
-void UnpackQ8_0Avx2(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<8, false, Codes8>(chunks, k, codes, scales, mins);
+void UnpackQ8_0Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<8, false, Codes8>(chunks, k, ahead, codes, scales, mins);
 }
-void UnpackQ4_0Avx2(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<4, false, Codes4>(chunks, k, codes, scales, mins);
+void UnpackQ4_0Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<4, false, Codes4>(chunks, k, ahead, codes, scales, mins);
 }
-void UnpackQ4_1Avx2(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<4, true, Codes4>(chunks, k, codes, scales, mins);
+void UnpackQ4_1Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<4, true, Codes4>(chunks, k, ahead, codes, scales, mins);
 }
-void UnpackQ5_0Avx2(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<5, false, Codes5>(chunks, k, codes, scales, mins);
+void UnpackQ5_0Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<5, false, Codes5>(chunks, k, ahead, codes, scales, mins);
 }
-void UnpackQ5_1Avx2(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<5, true, Codes5>(chunks, k, codes, scales, mins);
+void UnpackQ5_1Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<5, true, Codes5>(chunks, k, ahead, codes, scales, mins);
 }
-void UnpackIQ4_NLAvx2(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<4, false, CodesIq4>(chunks, k, codes, scales, mins);
+void UnpackIQ4_NLAvx2(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<4, false, CodesIq4>(chunks, k, ahead, codes, scales, mins);
 }
 
-void UnpackMXFP4Avx2(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
+void UnpackMXFP4Avx2(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float*) {
   constexpr int kChunkBytes = 256 + 16;
-  for (; k > 0; k -= 32, chunk += kChunkBytes, codes += kGroupCodes, scales += kPanelRows) {
-    Prefetch(chunk, kChunkBytes);
+  for (; k > 0; k -= 32, chunk += kChunkBytes, ahead += kChunkBytes / 2, codes += kGroupCodes, scales += kPanelRows) {
+    Prefetch(ahead, kChunkBytes / 2);
     CodesMxfp4(chunk, codes);
     StoreScales(scales, {PowersOfTwo(chunk + 256), PowersOfTwo(chunk + 264)});
   }

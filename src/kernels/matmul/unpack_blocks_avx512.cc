@@ -8,10 +8,10 @@ using CodesFn = void (*)(const uint8_t* in, uint8_t* out);
 
 // kBits in the panel; f16 scale, f16 minimum if kMin.
 template <int kBits, bool kMin, CodesFn kCodes>
-inline void Blocks(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float* mins) {
+inline void Blocks(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
   constexpr int kCodeBytes = 64 * kBits, kChunkBytes = kCodeBytes + (kMin ? 64 : 32);
-  for (; k > 0; k -= 32, chunk += kChunkBytes, codes += kGroupCodes, scales += kPanelRows) {
-    Prefetch(chunk, kChunkBytes);
+  for (; k > 0; k -= 32, chunk += kChunkBytes, ahead += kChunkBytes / 2, codes += kGroupCodes, scales += kPanelRows) {
+    Prefetch(ahead, kChunkBytes / 2);
     kCodes(chunk, codes);
     _mm512_storeu_ps(scales, HalfScales(chunk + kCodeBytes));
     if (kMin) {
@@ -30,29 +30,29 @@ inline void CodesMxfp4(const uint8_t* in, uint8_t* out) {
 
 }  // namespace
 
-void UnpackQ8_0Avx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<8, false, Codes8>(chunks, k, codes, scales, mins);
+void UnpackQ8_0Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<8, false, Codes8>(chunks, k, ahead, codes, scales, mins);
 }
-void UnpackQ4_0Avx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<4, false, Codes4>(chunks, k, codes, scales, mins);
+void UnpackQ4_0Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<4, false, Codes4>(chunks, k, ahead, codes, scales, mins);
 }
-void UnpackQ4_1Avx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<4, true, Codes4>(chunks, k, codes, scales, mins);
+void UnpackQ4_1Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<4, true, Codes4>(chunks, k, ahead, codes, scales, mins);
 }
-void UnpackQ5_0Avx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<5, false, Codes5>(chunks, k, codes, scales, mins);
+void UnpackQ5_0Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<5, false, Codes5>(chunks, k, ahead, codes, scales, mins);
 }
-void UnpackQ5_1Avx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<5, true, Codes5>(chunks, k, codes, scales, mins);
+void UnpackQ5_1Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<5, true, Codes5>(chunks, k, ahead, codes, scales, mins);
 }
-void UnpackIQ4_NLAvx512(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
-  Blocks<4, false, CodesIq4>(chunks, k, codes, scales, mins);
+void UnpackIQ4_NLAvx512(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<4, false, CodesIq4>(chunks, k, ahead, codes, scales, mins);
 }
 
-void UnpackMXFP4Avx512(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
+void UnpackMXFP4Avx512(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float*) {
   constexpr int kChunkBytes = 256 + 16;
-  for (; k > 0; k -= 32, chunk += kChunkBytes, codes += kGroupCodes, scales += kPanelRows) {
-    Prefetch(chunk, kChunkBytes);
+  for (; k > 0; k -= 32, chunk += kChunkBytes, ahead += kChunkBytes / 2, codes += kGroupCodes, scales += kPanelRows) {
+    Prefetch(ahead, kChunkBytes / 2);
     CodesMxfp4(chunk, codes);
     // 2^(e - 128) as bits: (e - 1) << 23, and subnormals 2^-128, 2^-127 for e = 0, 1.
     const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(chunk + 256)));

@@ -80,27 +80,27 @@ void SuperblocksOfSix(const uint8_t* chunk, int k, int bits, uint8_t* codes, flo
 
 }  // namespace
 
-void UnpackQ8_0Scalar(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+void UnpackQ8_0Scalar(const uint8_t* chunks, int k, const uint8_t*, uint8_t* codes, float* scales, float* mins) {
   Blocks(chunks, k, 8, false, codes, scales, mins);
 }
-void UnpackQ4_0Scalar(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+void UnpackQ4_0Scalar(const uint8_t* chunks, int k, const uint8_t*, uint8_t* codes, float* scales, float* mins) {
   Blocks(chunks, k, 4, false, codes, scales, mins);
 }
-void UnpackQ4_1Scalar(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+void UnpackQ4_1Scalar(const uint8_t* chunks, int k, const uint8_t*, uint8_t* codes, float* scales, float* mins) {
   Blocks(chunks, k, 4, true, codes, scales, mins);
 }
-void UnpackQ5_0Scalar(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+void UnpackQ5_0Scalar(const uint8_t* chunks, int k, const uint8_t*, uint8_t* codes, float* scales, float* mins) {
   Blocks(chunks, k, 5, false, codes, scales, mins);
 }
-void UnpackQ5_1Scalar(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+void UnpackQ5_1Scalar(const uint8_t* chunks, int k, const uint8_t*, uint8_t* codes, float* scales, float* mins) {
   Blocks(chunks, k, 5, true, codes, scales, mins);
 }
-void UnpackIQ4_NLScalar(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+void UnpackIQ4_NLScalar(const uint8_t* chunks, int k, const uint8_t*, uint8_t* codes, float* scales, float* mins) {
   Blocks(chunks, k, 4, false, codes, scales, mins);
   for (int g = 0; g < k / 32; ++g) Lookup(kIq4Codes, codes + g * kGroupCodes);
 }
 
-void UnpackMXFP4Scalar(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
+void UnpackMXFP4Scalar(const uint8_t* chunk, int k, const uint8_t*, uint8_t* codes, float* scales, float*) {
   for (; k > 0; k -= 32, codes += kGroupCodes, scales += kPanelRows) {
     Group(chunk, 4, codes);
     Lookup(kMxfp4Codes, codes);
@@ -113,14 +113,14 @@ void UnpackMXFP4Scalar(const uint8_t* chunk, int k, uint8_t* codes, float* scale
   }
 }
 
-void UnpackQ4_KScalar(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+void UnpackQ4_KScalar(const uint8_t* chunks, int k, const uint8_t*, uint8_t* codes, float* scales, float* mins) {
   SuperblocksOfSix(chunks, k, 4, codes, scales, mins);
 }
-void UnpackQ5_KScalar(const uint8_t* chunks, int k, uint8_t* codes, float* scales, float* mins) {
+void UnpackQ5_KScalar(const uint8_t* chunks, int k, const uint8_t*, uint8_t* codes, float* scales, float* mins) {
   SuperblocksOfSix(chunks, k, 5, codes, scales, mins);
 }
 
-void UnpackQ6_KScalar(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
+void UnpackQ6_KScalar(const uint8_t* chunk, int k, const uint8_t*, uint8_t* codes, float* scales, float*) {
   for (; k > 0; k -= 256, codes += 8 * kGroupCodes, scales += 16 * kPanelRows) {
     const uint8_t* p = Groups(chunk, 6, codes);
     for (int i = 0; i < 256; ++i) scales[i] = Half(p + 256, i % kPanelRows) * static_cast<float>(static_cast<int8_t>(p[i]));
@@ -128,7 +128,7 @@ void UnpackQ6_KScalar(const uint8_t* chunk, int k, uint8_t* codes, float* scales
   }
 }
 
-void UnpackQ2_KScalar(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float* mins) {
+void UnpackQ2_KScalar(const uint8_t* chunk, int k, const uint8_t*, uint8_t* codes, float* scales, float* mins) {
   for (; k > 0; k -= 256, codes += 8 * kGroupCodes, scales += 256, mins += 256) {
     const uint8_t* p = Groups(chunk, 2, codes);
     for (int i = 0; i < 256; ++i) {
@@ -139,7 +139,7 @@ void UnpackQ2_KScalar(const uint8_t* chunk, int k, uint8_t* codes, float* scales
   }
 }
 
-void UnpackQ3_KScalar(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
+void UnpackQ3_KScalar(const uint8_t* chunk, int k, const uint8_t*, uint8_t* codes, float* scales, float*) {
   for (; k > 0; k -= 256, codes += 8 * kGroupCodes, scales += 256) {
     const uint8_t* p = Groups(chunk, 3, codes);
     for (int i = 0; i < 256; ++i) {
@@ -151,7 +151,7 @@ void UnpackQ3_KScalar(const uint8_t* chunk, int k, uint8_t* codes, float* scales
   }
 }
 
-void UnpackIQ4_XSScalar(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
+void UnpackIQ4_XSScalar(const uint8_t* chunk, int k, const uint8_t*, uint8_t* codes, float* scales, float*) {
   for (; k > 0; k -= 256, codes += 8 * kGroupCodes, scales += 128) {
     const uint8_t* p = Groups(chunk, 4, codes);
     for (int g = 0; g < 8; ++g) Lookup(kIq4Codes, codes + g * kGroupCodes);
@@ -164,7 +164,7 @@ void UnpackIQ4_XSScalar(const uint8_t* chunk, int k, uint8_t* codes, float* scal
   }
 }
 
-void UnpackTQ2_0Scalar(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
+void UnpackTQ2_0Scalar(const uint8_t* chunk, int k, const uint8_t*, uint8_t* codes, float* scales, float*) {
   for (; k > 0; k -= 256, codes += 8 * kGroupCodes, scales += 128) {
     const uint8_t* p = Groups(chunk, 2, codes);
     for (int i = 0; i < 128; ++i) scales[i] = Half(p, i % kPanelRows);
@@ -172,13 +172,13 @@ void UnpackTQ2_0Scalar(const uint8_t* chunk, int k, uint8_t* codes, float* scale
   }
 }
 
-void UnpackF32Scalar(const uint8_t* chunks, int k, float* weights) { std::memcpy(weights, chunks, 64 * size_t(k)); }
+void UnpackF32Scalar(const uint8_t* chunks, int k, const uint8_t*, float* weights) { std::memcpy(weights, chunks, 64 * size_t(k)); }
 
-void UnpackF16Scalar(const uint8_t* chunks, int k, float* weights) {
+void UnpackF16Scalar(const uint8_t* chunks, int k, const uint8_t*, float* weights) {
   for (int i = 0; i < k * kPanelRows; ++i) weights[i] = Half(chunks, i);
 }
 
-void UnpackBF16Scalar(const uint8_t* chunks, int k, float* weights) {
+void UnpackBF16Scalar(const uint8_t* chunks, int k, const uint8_t*, float* weights) {
   for (int i = 0; i < k * kPanelRows; ++i) {
     uint16_t bits;
     std::memcpy(&bits, chunks + 2 * i, 2);

@@ -27,16 +27,15 @@ inline Floats16 Negative(Floats16 x) {
 
 // The 8 groups of codes of a chunk.
 template <int kGroupBytes, void (*kCodes)(const uint8_t*, uint8_t*)>
-inline void Groups(const uint8_t* chunk, uint8_t* codes) {
-  for (int g = 0; g < 8; ++g, chunk += kGroupBytes, codes += kGroupCodes) {
-    Prefetch(chunk, kGroupBytes);
+inline void Groups(const uint8_t* chunk, const uint8_t* ahead, uint8_t* codes) {
+  for (int g = 0; g < 8; ++g, chunk += kGroupBytes, ahead += kGroupBytes / 2, codes += kGroupCodes) {
+    Prefetch(ahead, kGroupBytes / 2);
     kCodes(chunk, codes);
   }
 }
 
 // Q4_K and Q5_K: 6-bit scales and minimums of 8 groups.
 inline void ScalesOfSix(const uint8_t* p, float* scales, float* mins) {
-  Prefetch(p, 256);
   const Floats16 d = HalfScales(p + 192), dmin = Negative(HalfScales(p + 224));
 #pragma GCC unroll 8
   for (int g = 0; g < 8; ++g) {
@@ -48,35 +47,33 @@ inline void ScalesOfSix(const uint8_t* p, float* scales, float* mins) {
 
 }  // namespace
 
-void UnpackQ4_KAvx2(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float* mins) {
-  for (; k > 0; k -= 256, chunk += 16 * 144, codes += 8 * kGroupCodes, scales += 128, mins += 128) {
-    Groups<256, Codes4>(chunk, codes);
+void UnpackQ4_KAvx2(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  for (; k > 0; k -= 256, chunk += 16 * 144, ahead += 8 * 144, codes += 8 * kGroupCodes, scales += 128, mins += 128) {
+    Groups<256, Codes4>(chunk, ahead, codes);
     ScalesOfSix(chunk + 2048, scales, mins);
   }
 }
 
-void UnpackQ5_KAvx2(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float* mins) {
-  for (; k > 0; k -= 256, chunk += 16 * 176, codes += 8 * kGroupCodes, scales += 128, mins += 128) {
-    Groups<320, Codes5>(chunk, codes);
+void UnpackQ5_KAvx2(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  for (; k > 0; k -= 256, chunk += 16 * 176, ahead += 8 * 176, codes += 8 * kGroupCodes, scales += 128, mins += 128) {
+    Groups<320, Codes5>(chunk, ahead, codes);
     ScalesOfSix(chunk + 2560, scales, mins);
   }
 }
 
-void UnpackQ6_KAvx2(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
-  for (; k > 0; k -= 256, chunk += 16 * 210, codes += 8 * kGroupCodes, scales += 256) {
-    Groups<384, Codes6>(chunk, codes);
+void UnpackQ6_KAvx2(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float*) {
+  for (; k > 0; k -= 256, chunk += 16 * 210, ahead += 8 * 210, codes += 8 * kGroupCodes, scales += 256) {
+    Groups<384, Codes6>(chunk, ahead, codes);
     const uint8_t* p = chunk + 3072;
-    Prefetch(p, 288);
     const Floats16 d = HalfScales(p + 256);
     for (int i = 0; i < 16; ++i) StoreScales(scales + 16 * i, Scaled(LoadBytes(p + 16 * i), d));
   }
 }
 
-void UnpackQ2_KAvx2(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float* mins) {
-  for (; k > 0; k -= 256, chunk += 16 * 84, codes += 8 * kGroupCodes, scales += 256, mins += 256) {
-    Groups<128, Codes2>(chunk, codes);
+void UnpackQ2_KAvx2(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  for (; k > 0; k -= 256, chunk += 16 * 84, ahead += 8 * 84, codes += 8 * kGroupCodes, scales += 256, mins += 256) {
+    Groups<128, Codes2>(chunk, ahead, codes);
     const uint8_t* p = chunk + 1024;
-    Prefetch(p, 320);
     const Floats16 d = HalfScales(p + 256), dmin = Negative(HalfScales(p + 288));
     for (int i = 0; i < 16; ++i) {
       const __m128i both = LoadBytes(p + 16 * i);
@@ -86,11 +83,10 @@ void UnpackQ2_KAvx2(const uint8_t* chunk, int k, uint8_t* codes, float* scales, 
   }
 }
 
-void UnpackQ3_KAvx2(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
-  for (; k > 0; k -= 256, chunk += 16 * 110, codes += 8 * kGroupCodes, scales += 256) {
-    Groups<192, Codes3>(chunk, codes);
+void UnpackQ3_KAvx2(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float*) {
+  for (; k > 0; k -= 256, chunk += 16 * 110, ahead += 8 * 110, codes += 8 * kGroupCodes, scales += 256) {
+    Groups<192, Codes3>(chunk, ahead, codes);
     const uint8_t* p = chunk + 1536;
-    Prefetch(p, 224);
     const Floats16 d = HalfScales(p + 192);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) {
@@ -100,11 +96,10 @@ void UnpackQ3_KAvx2(const uint8_t* chunk, int k, uint8_t* codes, float* scales, 
   }
 }
 
-void UnpackIQ4_XSAvx2(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
-  for (; k > 0; k -= 256, chunk += 16 * 136, codes += 8 * kGroupCodes, scales += 128) {
-    Groups<256, CodesIq4>(chunk, codes);
+void UnpackIQ4_XSAvx2(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float*) {
+  for (; k > 0; k -= 256, chunk += 16 * 136, ahead += 8 * 136, codes += 8 * kGroupCodes, scales += 128) {
+    Groups<256, CodesIq4>(chunk, ahead, codes);
     const uint8_t* p = chunk + 2048;
-    Prefetch(p, 128);
     const Floats16 d = HalfScales(p + 96);
 #pragma GCC unroll 8
     for (int g = 0; g < 8; ++g) {
@@ -114,10 +109,9 @@ void UnpackIQ4_XSAvx2(const uint8_t* chunk, int k, uint8_t* codes, float* scales
   }
 }
 
-void UnpackTQ2_0Avx2(const uint8_t* chunk, int k, uint8_t* codes, float* scales, float*) {
-  for (; k > 0; k -= 256, chunk += 16 * 66, codes += 8 * kGroupCodes, scales += 128) {
-    Groups<128, Codes2>(chunk, codes);
-    Prefetch(chunk + 1024, 32);
+void UnpackTQ2_0Avx2(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float*) {
+  for (; k > 0; k -= 256, chunk += 16 * 66, ahead += 8 * 66, codes += 8 * kGroupCodes, scales += 128) {
+    Groups<128, Codes2>(chunk, ahead, codes);
     const Floats16 d = HalfScales(chunk + 1024);
     for (int g = 0; g < 8; ++g) StoreScales(scales + 16 * g, d);
   }
