@@ -119,7 +119,10 @@ Error NotAModel(const std::string& path, const FolderFacts& facts) {
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::Open(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) return PathNotFound(path);
+  if (!fs::exists(status)) {
+    const bool absent = !error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    return absent ? PathNotFound(path) : IoError(path + ": cannot open: " + error.message());
+  }
   std::shared_ptr<Checkpoint> checkpoint(new Checkpoint());
   checkpoint->path_ = path;
 

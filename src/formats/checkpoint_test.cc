@@ -87,6 +87,8 @@ TEST(Checkpoint, PathsThatAreNotThere) {
   EXPECT_ERROR(Checkpoint::Open(folder / "owner/name"), "hone pull OWNER/NAME");
   EXPECT_EQ(Checkpoint::Open(folder / "zzz").error().code, ErrorCode::kNotFound);
   EXPECT_ERROR(Checkpoint::Open(""), "no such file");
+  EXPECT_ERROR(Checkpoint::Open(folder / "llama-3-8b.gguf/inner"), "no such file");
+  EXPECT_ERROR(Checkpoint::Open(folder / std::string(300, 'n')), "cannot open");
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_ERROR(Checkpoint::Open(pipe), "neither a file nor a folder");

@@ -2,7 +2,8 @@
 // Writing tensor by tensor, without holding them all: formats/gguf_writer.h.
 //
 // Everything that comes from the file is checked in Open; after that no accessor can run past a buffer. Tensor data
-// stays in the mapping. A GgufFile is immutable and may be read from many threads; views live as long as it does.
+// stays in the mapping (data at an address that its elements do not allow is held as an aligned copy). A GgufFile is
+// immutable and may be read from many threads; views live as long as it does.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxDepth = 64;
-constexpr size_t kMaxBytes = size_t{64} << 20;
+constexpr size_t kMaxBytes = size_t{16} << 20;  // a tree takes up to twenty times its text
 
 struct Literal {
   std::string_view text;
@@ -145,7 +145,7 @@ Error Wrong(const std::string& origin, std::string_view key, const Json& found, 
 Result<JsonConfig> JsonConfig::Parse(std::string_view text, std::string origin) {
   if (text.size() > kMaxBytes) {
     return Error{ErrorCode::kLimit,
-                 origin + ": " + std::to_string(text.size()) + " bytes of JSON, wanted at most 64 MiB"};
+                 origin + ": " + std::to_string(text.size()) + " bytes of JSON, wanted at most 16 MiB"};
   }
   const std::string mark = FreshMark(text);
   size_t depth = 0;

@@ -17,7 +17,7 @@ namespace hone {
 
 class JsonConfig {
  public:
-  // `origin` stands in error messages (a path). The text must be one JSON object, nesting at most 64 deep.
+  // `origin` stands in error messages (a path). The text must be one JSON object, at most 16 MiB, nesting at most 64 deep.
   static Result<JsonConfig> Parse(std::string_view text, std::string origin);
   static Result<JsonConfig> Read(const std::string& path);
 

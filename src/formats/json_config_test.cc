@@ -118,7 +118,7 @@ TEST(JsonConfig, DepthIsBounded) {
   EXPECT_ERROR(JsonConfig::Parse(nested(3000000), "f"), "nested 3000000 deep");
   EXPECT_ERROR(JsonConfig::Parse(std::string(3000000, '{'), "f"), "nested");
   EXPECT_TRUE(JsonConfig::Parse("{\"a\":\"" + std::string(100, '[') + "\"}", "f"));  // in a string it is no nesting
-  EXPECT_ERROR(JsonConfig::Parse(std::string((64u << 20) + 1, ' '), "f"), "wanted at most 64 MiB");
+  EXPECT_ERROR(JsonConfig::Parse(std::string((16u << 20) + 1, ' '), "f"), "wanted at most 16 MiB");
 }
 
 TEST(JsonConfig, ReadsEverySharedConfig) {

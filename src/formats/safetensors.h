@@ -1,5 +1,6 @@
 // safetensors: one file, or a folder's shards through model.safetensors.index.json. Layout and checks:
-// docs/formats/safetensors.md. Everything is checked in Open; tensor data stays in the mapping. Immutable, thread-safe.
+// docs/formats/safetensors.md. Everything is checked in Open; tensor data stays in the mapping (data at an address
+// that its elements do not allow is held as an aligned copy). Immutable, thread-safe.
 // Writing tensor by tensor, without holding them all: formats/safetensors_writer.h.
 #pragma once
 
