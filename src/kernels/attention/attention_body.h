@@ -29,7 +29,8 @@ struct Tile {
   int rows, width, padded;   // padded: width in whole Vecs
   int last[kAttentionTileRows];    // position of each row, the last one that it sees; rising
   int first[kAttentionTileRows];   // the first one that it sees; rising
-  float max[kAttentionTileRows], correction[kAttentionTileRows];
+  alignas(64) float max[kAttentionTileRows];         // in the current chunk so far
+  alignas(64) float correction[kAttentionTileRows];  // 2^(old max - new max) of the current block
   float* q;        // panels of kPanelRows: [panel][e][kPanelRows], scaled
   float* sums;     // [row][kLanes] of weights
   float* acc;      // [row][padded]
@@ -68,7 +69,7 @@ inline void PackQueries(Tile* tile) {
 }
 
 inline void ResetChunk(Tile* tile) {
-  for (int r = 0; r < tile->rows; ++r) tile->max[r] = -kInfinity;
+  for (int r = 0; r < kAttentionTileRows; ++r) tile->max[r] = -kInfinity;
   for (int i = 0; i < tile->rows * Vec::kLanes; i += Vec::kLanes) Vec::Zero().Store(tile->sums + i);
   for (int i = 0; i < tile->rows * tile->padded; i += Vec::kLanes) Vec::Zero().Store(tile->acc + i);
 }
@@ -78,40 +79,57 @@ inline RowRange PlacesSeen(const Tile& tile, int r, int b) {
   return {MaxOf(0, tile.first[r] - b * kBlock), MinOf(kBlock, tile.last[r] + 1 - b * kBlock)};
 }
 
-// Scores to weights, in place; updates the row's max, its sum and the factor that its earlier values get.
-inline void SoftmaxOfBlock(Tile* tile, int r, RowRange seen) {
+// The largest score of a row in block `b` to `largest`; places that the row does not see become -inf.
+inline void LimitScores(Tile* tile, int r, int b, float* largest) {
   constexpr int kVecs = kBlock / Vec::kLanes;
   float* scores = tile->scores + r * kBlock;
+  const RowRange seen = PlacesSeen(*tile, r, b);
+  const bool edge = seen.begin > 0 || seen.end < kBlock, capped = tile->task.soft_cap > 0;
   Vec s[kVecs];
   for (int i = 0; i < kVecs; ++i) s[i] = Vec::Load(scores + i * Vec::kLanes);
-  if (tile->task.soft_cap > 0) {
+  if (capped) {
     const Vec cap = Vec::Set(tile->task.soft_cap * kLog2E);
     for (int i = 0; i < kVecs; ++i) s[i] = cap * Tanh(s[i]);
   }
-  if (seen.begin > 0 || seen.end < kBlock) {
+  if (edge) {
+    for (int i = 0; i < kVecs; ++i) {
+      s[i] = Vec::Within(s[i], seen.begin - i * Vec::kLanes, seen.end - i * Vec::kLanes, Vec::Set(-kInfinity));
+    }
+  }
+  if (capped || edge) {
     for (int i = 0; i < kVecs; ++i) s[i].Store(scores + i * Vec::kLanes);
-    for (int t = 0; t < seen.begin; ++t) scores[t] = -kInfinity;
-    for (int t = seen.end; t < kBlock; ++t) scores[t] = -kInfinity;
-    for (int i = 0; i < kVecs; ++i) s[i] = Vec::Load(scores + i * Vec::kLanes);
   }
-  Vec largest = s[0];
-  for (int i = 1; i < kVecs; ++i) largest = Vec::Max(s[i], largest);
-  const float block_max = largest.Largest();
-  float correction = 1;
-  if (!(block_max <= tile->max[r])) {
-    correction = Exp2OfNegative(Vec::Set(tile->max[r] - block_max)).First();
-    tile->max[r] = block_max;
+  Vec most = s[0];
+  for (int i = 1; i < kVecs; ++i) most = Vec::Max(s[i], most);
+  *largest = most.Largest();
+}
+
+// Scores of the rows that see block `b` to weights, in place; updates their maxima and sums, and sets the factors that their
+// earlier values get. Three passes without branches on data: rows by themselves wait for their own sums across lanes.
+inline void SoftmaxOfBlock(Tile* tile, RowRange rows, int b) {
+  constexpr int kVecs = kBlock / Vec::kLanes;
+  alignas(64) float largest[kAttentionTileRows + Vec::kLanes];
+  const int first = rows.begin / Vec::kLanes * Vec::kLanes;
+  const int end = MinOf(kAttentionTileRows, (rows.end + Vec::kLanes - 1) / Vec::kLanes * Vec::kLanes);
+  for (int r = first; r < end; r += Vec::kLanes) Vec::Load(tile->max + r).Store(largest + r);  // rows that do not see b
+  for (int r = rows.begin; r < rows.end; ++r) LimitScores(tile, r, b, largest + r);
+  for (int r = first; r < end; r += Vec::kLanes) {
+    const Vec before = Vec::Load(tile->max + r), after = Vec::Max(Vec::Load(largest + r), before);
+    Exp2OfNegative(before - after).Store(tile->correction + r);
+    after.Store(tile->max + r);
   }
-  tile->correction[r] = correction;
-  const Vec shift = Vec::Set(tile->max[r]);
-  Vec sum = Vec::Zero();
-  for (int i = 0; i < kVecs; ++i) {
-    const Vec weight = Exp2OfNegative(s[i] - shift);
-    weight.Store(scores + i * Vec::kLanes);
-    sum = sum + weight;
+  for (int r = rows.begin; r < rows.end; ++r) {
+    float* scores = tile->scores + r * kBlock;
+    const Vec shift = Vec::Set(tile->max[r]);
+    Vec sum = Vec::Zero();
+    for (int i = 0; i < kVecs; ++i) {
+      const Vec weight = Exp2OfNegative(Vec::Load(scores + i * Vec::kLanes) - shift);
+      weight.Store(scores + i * Vec::kLanes);
+      sum = sum + weight;
+    }
+    float* sums = tile->sums + r * Vec::kLanes;
+    Vec::Fma(Vec::Load(sums), Vec::Set(tile->correction[r]), sum).Store(sums);
   }
-  float* sums = tile->sums + r * Vec::kLanes;
-  Vec::Fma(Vec::Load(sums), Vec::Set(correction), sum).Store(sums);
 }
 
 inline void ScoresOfBlock(Tile* tile, RowRange rows, const std::byte* keys, const std::byte* next_keys,
@@ -177,7 +195,7 @@ inline void AddBlock(Tile* tile, int b, int end_block) {
   const size_t offset = static_cast<size_t>(task.blocks[b]) * task.block_stride;
   const size_t next = b + 1 < end_block ? static_cast<size_t>(task.blocks[b + 1]) * task.block_stride : offset;
   ScoresOfBlock(tile, rows, task.keys + offset, task.keys + next, task.values + next);
-  for (int r = rows.begin; r < rows.end; ++r) SoftmaxOfBlock(tile, r, PlacesSeen(*tile, r, b));
+  SoftmaxOfBlock(tile, rows, b);
   ValuesOfBlock(tile, rows, b, task.values + offset);
 }
 
@@ -195,8 +213,13 @@ inline Total StartTotal(const AttentionTask& task, int flat) {
   return {task.sinks[flat % task.group] * kLog2E, 1};
 }
 
-// Merges a chunk's (max, sum, acc) into `total` and `values`.
-inline void MergeChunk(Total* total, float* values, float max, float sum, const float* acc, int padded) {
+// Merges a chunk's (max, sum, acc) into `total` and `values`, which still hold nothing for the first chunk of a row.
+inline void MergeChunk(Total* total, float* values, float max, float sum, const float* acc, int padded, bool first) {
+  if (first && total->sum == 0) {
+    *total = {max, sum};
+    for (int e = 0; e < padded; e += Vec::kLanes) Vec::Load(acc + e).Store(values + e);
+    return;
+  }
   const float both = max <= total->max ? total->max : max;
   const Vec keep = Exp2OfNegative(Vec::Set(total->max - both)), add = Exp2OfNegative(Vec::Set(max - both));
   for (int e = 0; e < padded; e += Vec::kLanes) {
@@ -260,9 +283,14 @@ inline void AttendTask(const AttentionTask& task) {
       StorePartials(tile, chunk);
       continue;
     }
+    if (task.chunk_end - task.chunk_begin == 1 && task.sinks == nullptr) {  // nothing to merge
+      for (int r = 0; r < tile.rows; ++r) WriteRow(task, task.row_begin + r, RowSum(tile, r), tile.acc + r * tile.padded);
+      return;
+    }
     for (int r = 0; r < tile.rows; ++r) {
       if (!SeesChunk(tile.first[r], tile.last[r], chunk)) continue;
-      MergeChunk(&totals[r], values + r * tile.padded, tile.max[r], RowSum(tile, r), tile.acc + r * tile.padded, tile.padded);
+      MergeChunk(&totals[r], values + r * tile.padded, tile.max[r], RowSum(tile, r), tile.acc + r * tile.padded, tile.padded,
+                 chunk == tile.first[r] / kAttentionChunk);
     }
   }
   if (task.partials != nullptr) return;
@@ -281,7 +309,7 @@ inline void MergeTask(const AttentionTask& task) {
     for (int chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
       if (!SeesChunk(first, last, chunk)) continue;
       const float* partial = task.partials + (static_cast<int64_t>(chunk - task.partials_chunk) * rows + r) * floats;
-      MergeChunk(&total, values, partial[0], partial[1], partial + 16, padded);
+      MergeChunk(&total, values, partial[0], partial[1], partial + 16, padded, chunk == first / kAttentionChunk);
     }
     WriteRow(task, flat, total.sum, values);
   }

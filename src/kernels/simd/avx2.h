@@ -80,6 +80,11 @@ struct Vec {
   static inline Vec Select(Mask mask, Vec yes, Vec no) { return {_mm256_blendv_ps(no.v, yes.v, mask.m)}; }
 
   inline float First() const { return _mm256_cvtss_f32(v); }
+  // Lanes [begin, end) of `v`, the others of `other`. Any begin <= end.
+  static inline Vec Within(Vec v, int begin, int end, Vec other) {
+    return {_mm256_blendv_ps(other.v, v.v, _mm256_castsi256_ps(_mm256_andnot_si256(FirstLanes(begin), FirstLanes(end))))};
+  }
+
   // Across lanes, always in the same order.
   inline float Sum() const {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

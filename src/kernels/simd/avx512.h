@@ -86,6 +86,11 @@ struct Vec {
   static inline Vec Select(Mask mask, Vec yes, Vec no) { return {_mm512_mask_blend_ps(mask, no.v, yes.v)}; }
 
   inline float First() const { return _mm512_cvtss_f32(v); }
+  // Lanes [begin, end) of `v`, the others of `other`. Any begin <= end.
+  static inline Vec Within(Vec v, int begin, int end, Vec other) {
+    return {_mm512_mask_blend_ps(FirstLanes(Clamp(end)) & ~FirstLanes(Clamp(begin)), other.v, v.v)};
+  }
+
   // Across lanes, always in the same order.
   inline float Sum() const {
     const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
@@ -101,6 +106,7 @@ struct Vec {
   }
 
  private:
+  static inline int Clamp(int n) { return n < 0 ? 0 : n > kLanes ? kLanes : n; }
   static inline __mmask16 FirstLanes(int n) { return static_cast<__mmask16>((1u << n) - 1); }
 };
 
