@@ -89,7 +89,7 @@ Result<Value> Runtime::OnlyAttr(const Value& object, std::string_view name, bool
   *found = true;
   switch (object.kind()) {
     case Kind::kUndefined:
-      if (name.substr(0, 2) == "__") break;
+      if (IsUnsafeAttribute(object, name)) break;
       return UndefinedError(object);
     case Kind::kNamespace:
       if (const Value* value = object.as<NamespaceObject>().attributes.Find(name)) return *value;

@@ -115,14 +115,15 @@ Result<Value> Interpreter::CallMacro(const Stmt& stmt, const std::shared_ptr<Sco
     HONE_RETURN_IF_ERROR(rt_.Step(1 + static_cast<int64_t>(count / 8)));
     size_t i = 0;
     while (i < count && name_of(i) != name) ++i;
-    if (i < count) {
-      if (given[i]) return TypeError("macro '" + macro.name + "' got multiple values for argument '" + name + "'");
+    if (i < count && !given[i]) {
       values[i] = value;
       given[i] = true;
     } else if (name == "caller" && macro.uses_caller) {
       caller = value;
     } else if (macro.uses_kwargs) {
       HONE_RETURN_IF_ERROR(rt_.SetKey(kwargs.get(), Value::String(name), value));
+    } else if (name == "caller") {
+      return TypeError("macro '" + macro.name + "' was invoked with two values for the special caller argument. This is most likely a bug.");
     } else {
       return TypeError("macro '" + macro.name + "' takes no keyword argument '" + name + "'");
     }

@@ -54,7 +54,7 @@ Result<Value> IntArithmetic(ExprKind op, int64_t a, int64_t b) {
       return Value::Float(static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
     case ExprKind::kFloorDiv:
     case ExprKind::kMod: {
-      if (b == 0) return ValueError("integer division or modulo by zero");
+      if (b == 0) return ValueError(op == ExprKind::kMod ? "integer modulo by zero" : "integer division or modulo by zero");
       if (b == -1) {  // the one overflow of division
         if (op == ExprKind::kMod) return Value::Int(0);
         if (__builtin_sub_overflow(int64_t{0}, a, &result)) return Overflow();
@@ -320,16 +320,15 @@ Result<Value> Runtime::Negate(const Value& value, bool plus) {
 }
 
 Result<Value> Runtime::Concat(const std::vector<Value>& values) {
-  bool markup = false;
-  for (const Value& value : values) markup |= value.is_markup();
+  // Nothing is escaped: chat templates render without autoescape.
   std::string out;
   for (const Value& value : values) {
     HONE_TRY(const std::string text, Str(value));
-    out += markup && !value.is_markup() ? HtmlEscape(text) : text;
+    out += text;
     if (out.size() > kMaxStringBytes) HONE_RETURN_IF_ERROR(CheckBytes(out.size()));
   }
   HONE_RETURN_IF_ERROR(ChargeBytes(out.size()));
-  return markup ? Value::Markup(std::move(out)) : Value::String(std::move(out));
+  return Value::String(std::move(out));
 }
 
 }  // namespace hone::jinja

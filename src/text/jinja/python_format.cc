@@ -19,6 +19,7 @@ struct Spec {
   char sign = '-';
   bool alternate = false;
   bool zero = false;
+  bool no_negative_zero = false;
   int64_t width = 0;
   char grouping = 0;  // ',' or '_'
   int64_t precision = -1;
@@ -51,7 +52,10 @@ Result<Spec> ParseSpec(std::string_view text) {
     }
   }
   if (at < text.size() && (text[at] == '+' || text[at] == '-' || text[at] == ' ')) spec.sign = text[at++];
-  if (at < text.size() && text[at] == 'z') ++at;
+  if (at < text.size() && text[at] == 'z') {
+    spec.no_negative_zero = true;
+    ++at;
+  }
   if (at < text.size() && text[at] == '#') {
     spec.alternate = true;
     ++at;
@@ -151,6 +155,7 @@ std::string FloatDigits(double value, char type, int precision, bool alternate) 
 }
 
 Result<std::string> FormatInt(int64_t value, Spec spec) {
+  if (spec.no_negative_zero) return ValueError("Negative zero coercion (z) not allowed in integer format specifier");
   if (spec.precision >= 0) return ValueError("Precision not allowed in integer format specifier");
   const uint64_t magnitude = value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
   std::string prefix = SignText(spec, value < 0), digits;
@@ -215,7 +220,8 @@ Result<std::string> FormatFloat(double value, const Spec& spec) {
     default: return ValueError(std::string("Unknown format code '") + spec.type + "' for object of type 'float'");
   }
   const size_t whole = std::min(text.find_first_not_of("0123456789"), text.size());
-  return PadNumber(spec, SignText(spec, negative), text.substr(0, whole), text.substr(whole) + rest, 3);
+  const bool is_zero = text.find_first_of("123456789in") == std::string::npos;
+  return PadNumber(spec, SignText(spec, negative && !(spec.no_negative_zero && is_zero)), text.substr(0, whole), text.substr(whole) + rest, 3);
 }
 
 Result<std::string> FormatText(std::string_view text, Spec spec) {
@@ -497,12 +503,12 @@ class BraceFormatter {
     const int64_t number = ReadCount(first, &at);
     if (first.empty() || (number >= 0 && at == first.size())) {
       if (first.empty() ? numbered_ == 1 : numbered_ == 2) {
-        return ValueError("cannot switch between manual field specification and automatic field numbering");
+        return ValueError("cannot switch from manual field specification to automatic field numbering");
       }
       numbered_ = first.empty() ? 2 : 1;
       const size_t index = first.empty() ? next_++ : static_cast<size_t>(number);
       if (index >= args_.positional.size()) {
-        return InvalidInput("Replacement index " + std::to_string(index) + " out of range for positional args tuple");
+        return InvalidInput("tuple index out of range");
       }
       value = args_.positional[index];
     } else {

@@ -19,10 +19,10 @@ int DepthOf(const std::vector<Value>& items) {
   return depth + 1;
 }
 
-// Order of keys: numbers, strings, None, tuples. Long double holds every int64 and double exactly.
+// Order of keys: numbers, strings, None, tuples, undefined. Long double holds every int64 and double exactly.
 int Rank(const Value& key) {
   if (key.is_number()) return 0;
-  return key.is_string() ? 1 : key.is(Kind::kTuple) ? 3 : 2;
+  return key.is_string() ? 1 : key.is_none() ? 2 : key.is(Kind::kTuple) ? 3 : 4;
 }
 
 int CompareKeys(const Value& a, const Value& b) {
@@ -37,7 +37,7 @@ int CompareKeys(const Value& a, const Value& b) {
     return x < y ? -1 : x > y ? 1 : 0;
   }
   if (rank == 1) return a.as_string().compare(b.as_string());
-  if (rank == 2) return 0;
+  if (rank == 2 || rank == 4) return 0;
   const auto &x = a.items(), &y = b.items();
   for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
     if (const int order = CompareKeys(x[i], y[i]); order != 0) return order;
@@ -117,6 +117,7 @@ ListObject::ListObject(std::vector<Value> elements)
 
 bool IsHashable(const Value& key) {
   switch (key.kind()) {
+    case Kind::kUndefined:
     case Kind::kNone:
     case Kind::kBool:
     case Kind::kInt:
