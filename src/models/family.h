@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -28,6 +29,11 @@ struct Family {
   // caller with CheckConfig.
   Result<void> (*read_hf)(const JsonConfig& json, ModelConfig& config) = nullptr;
   Result<void> (*read_gguf)(const GgufFile& file, ModelConfig& config) = nullptr;
+
+  // Writing GGUF (models/gguf_export.h): whether rows of q and k are permuted there, and metadata keys of the family's own
+  // (config.architecture is GGUF's name).
+  bool gguf_permutes_qk = false;
+  void (*write_gguf)(const ModelConfig& config, std::vector<std::pair<std::string, GgufValue>>& metadata) = nullptr;
 
   // The tensors of one layer.
   std::vector<TensorRule> (*layer_tensors)(const ModelConfig& config, int layer) = nullptr;

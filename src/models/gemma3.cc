@@ -5,6 +5,7 @@
 #include "models/blocks.h"
 #include "models/config_reader.h"
 #include "models/family.h"
+#include "models/gguf_export.h"
 
 namespace hone {
 namespace {
@@ -95,6 +96,14 @@ Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {
   return {};
 }
 
+void WriteGguf(const ModelConfig& config, GgufMetadata& metadata) {
+  metadata.emplace_back(GgufKey(config, "rope.freq_base_swa"), GgufF32(config.ropes[kLocal].theta));
+  // Layer i is global when (i + 1) % pattern is 0: the first global layer tells the pattern.
+  uint64_t pattern = 1;
+  while (pattern < config.layer.size() && config.layer[pattern - 1].window > 0) ++pattern;
+  metadata.emplace_back(GgufKey(config, "attention.sliding_window_pattern"), GgufU32(pattern));
+}
+
 std::vector<TensorRule> Tensors(const ModelConfig& config, int) {
   std::vector<TensorRule> rules;
   const bool plus_one = config.norms_store_minus_one;
@@ -134,6 +143,7 @@ const Family kGemma3Family{
     .gguf_names = {"gemma3"},
     .read_hf = ReadHf,
     .read_gguf = ReadGguf,
+    .write_gguf = WriteGguf,
     .layer_tensors = Tensors,
     .layer = Layer,
 };

@@ -3,6 +3,7 @@
 #include "models/blocks.h"
 #include "models/config_reader.h"
 #include "models/family.h"
+#include "models/gguf_export.h"
 
 namespace hone {
 namespace {
@@ -43,6 +44,13 @@ Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {
   return {};
 }
 
+void WriteGguf(const ModelConfig& config, GgufMetadata& metadata) {
+  metadata.emplace_back(GgufKey(config, "embedding_scale"), GgufF32(config.embedding_scale));
+  metadata.emplace_back(GgufKey(config, "residual_scale"), GgufF32(config.residual_scale));
+  metadata.emplace_back(GgufKey(config, "attention.scale"), GgufF32(config.attention_scale));
+  metadata.emplace_back(GgufKey(config, "logit_scale"), GgufF32(1 / config.logits_scale));
+}
+
 std::vector<TensorRule> Tensors(const ModelConfig& config, int) {
   std::vector<TensorRule> rules;
   AddNorm("attn_norm", "input_layernorm", Dim::kWidth, rules);
@@ -75,6 +83,8 @@ const Family kGraniteFamily{
     .gguf_names = {"granite"},
     .read_hf = ReadHf,
     .read_gguf = ReadGguf,
+    .gguf_permutes_qk = true,
+    .write_gguf = WriteGguf,
     .layer_tensors = Tensors,
     .layer = Layer,
 };

@@ -61,6 +61,7 @@ const Family kLlamaFamily{
     .gguf_names = {"llama"},
     .read_hf = ReadHf,
     .read_gguf = ReadGguf,
+    .gguf_permutes_qk = true,
     .layer_tensors = Tensors,
     .layer = Layer,
 };

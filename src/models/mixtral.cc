@@ -62,6 +62,7 @@ const Family kMixtralFamily{
     .gguf_experts = true,
     .read_hf = ReadHf,
     .read_gguf = ReadGguf,
+    .gguf_permutes_qk = true,
     .layer_tensors = Tensors,
     .layer = Layer,
 };

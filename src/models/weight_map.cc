@@ -140,7 +140,9 @@ class WeightMapMaker {
     if (!folder && expert >= 0) view = view.Slice(expert);
     if (!rule.parts.empty()) view = view.Rows(PartBegin(rule), DimSize(rule.rows, config_));
     map_.index_.emplace(below + rule.name, map_.weights_.size());
-    map_.weights_.push_back({below + rule.name, name, view, rule.plus_one});
+    map_.weights_.push_back({.name = below + rule.name, .file_name = name,
+                             .gguf_name = below + (rule.gguf.empty() ? rule.name : rule.gguf), .stacked = expert >= 0,
+                             .view = view, .plus_one = rule.plus_one});
     return {};
   }
 

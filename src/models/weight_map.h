@@ -48,6 +48,8 @@ void AddExperts(const ExpertNames& names, std::vector<TensorRule>& rules);
 struct Weight {
   std::string name;        // canonical
   std::string file_name;   // the tensor's name in the file
+  std::string gguf_name;   // the tensor's name in a GGUF file; parts of a fused or stacked tensor share it
+  bool stacked = false;    // one of the experts of a stacked GGUF tensor
   TensorView view;
   bool plus_one = false;   // 1 must be added to every number
 };
