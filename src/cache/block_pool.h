@@ -1,8 +1,8 @@
 // BlockPool: who owns which KV block. A pure state machine over integers: no tensors, clock, thread or lock.
 //
-// Promises: a block is either free or has one owner or more (its reference count); free + used == blocks, always. Only a block
-// with a single owner may be written (IsWritable). Blocks freed last are handed out first, so memory never touched stays so.
-// The bytes behind a block: kv_cache.h. Who asks: engine/scheduler.h.
+// Promises: a block is either free or has one owner or more (its reference count); free + used == blocks, always. Only
+// a block with a single owner may be written (IsWritable). Blocks freed last are handed out first, so memory never
+// touched stays so. The bytes behind a block: kv_cache.h. Who asks: engine/scheduler.h.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// BlockPool against a model that keeps owner counts in a map; KvCache's layout against kv_view.h; FreeMemoryBytes on made files.
+// BlockPool against a model that keeps owner counts in a map; KvCache's layout against kv_view.h; FreeMemoryBytes on
+// made files.
 #include <gtest/gtest.h>
 
 #include <cstring>

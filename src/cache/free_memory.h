@@ -6,8 +6,8 @@
 
 namespace hone {
 
-// Bytes; 0 if unknown. The smaller of MemAvailable and (cgroup v2 memory.max - memory.current, page cache counted as free).
-// `root` is prefixed to /proc and /sys paths, for tests.
+// Bytes; 0 if unknown. The smaller of MemAvailable and (cgroup v2 memory.max - memory.current, page cache counted as
+// free). `root` is prefixed to /proc and /sys paths, for tests.
 uint64_t FreeMemoryBytes(const std::string& root = "");
 
 }  // namespace hone

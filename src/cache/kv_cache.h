@@ -1,5 +1,5 @@
-// KvCache: the memory of all KV blocks of all layers. Who owns which block is decided by BlockPool (block_pool.h), a pure
-// state machine; this is only bytes. Layout of a block: kernels/attention/kv_view.h.
+// KvCache: the memory of all KV blocks of all layers. Who owns which block is decided by BlockPool (block_pool.h), a
+// pure state machine; this is only bytes. Layout of a block: kernels/attention/kv_view.h.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // step = schedule -> execute -> sample -> commit. Everything but the mailbox belongs to the thread that steps.
 //
-// Submit and Cancel only put mail into a box; a step opens it first, so a cancelled sequence never takes part in the next step.
-// Callbacks run at the end of a step, without a lock, after blocks and places of finished sequences are free.
+// Submit and Cancel only put mail into a box; a step opens it first, so a cancelled sequence never takes part in the
+// next step. Callbacks run at the end of a step, without a lock, after blocks and places of finished sequences are
+// free.
 #include "engine/engine.h"
 
 #include <fmt/core.h>
@@ -57,7 +58,7 @@ class EngineImpl final : public Engine {
   };
   struct Delivery {
     SequenceEvent event;
-    EventCallback last;                      // a finished sequence leaves its callback here
+    EventCallback last;                       // a finished sequence leaves its callback here
     const EventCallback* callback = nullptr;  // of one that goes on; null: `last`
   };
 
@@ -89,23 +90,23 @@ class EngineImpl final : public Engine {
   std::vector<int32_t> tokens_;
   std::vector<SequenceRows> rows_;
   std::vector<int32_t> logit_rows_;
-  std::vector<Sequence*> sampling_;       // one a logit row
-  std::vector<TokenResult> chosen_;       // one a logit row
-  Buffer logits_;                         // [max_sequences][V]
-  std::vector<Candidates> scratch_;       // one a thread
+  std::vector<Sequence*> sampling_;  // one a logit row
+  std::vector<TokenResult> chosen_;  // one a logit row
+  Buffer logits_;                    // [max_sequences][V]
+  std::vector<Candidates> scratch_;  // one a thread
   std::vector<Delivery> deliveries_, delivering_;
-  EngineStats counted_;                   // the sums, before they are published
+  EngineStats counted_;  // the sums, before they are published
 
-  mutable std::mutex mutex_;              // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
   std::vector<Mail> mail_;
   EngineStats published_;
-  int in_flight_ = 0;                     // submitted and not finished
+  int in_flight_ = 0;  // submitted and not finished
   SequenceId last_id_ = 0;
   Rng seeds_;
   bool closed_ = false, stopping_ = false;
 
-  std::mutex lifecycle_;                  // Start and Stop, one at a time
+  std::mutex lifecycle_;  // Start and Stop, one at a time
   std::thread thread_;
 };
 
@@ -148,14 +149,15 @@ Result<SequenceId> EngineImpl::Submit(SequenceRequest request, EventCallback cal
     const std::lock_guard lock(mutex_);
     if (closed_) return Error{ErrorCode::kCancelled, "the engine is stopped"};
     if (in_flight_ >= options_.max_sequences + options_.max_queue) {
-      return Error{ErrorCode::kLimit, fmt::format("the queue is full: {} sequences run or wait; try again later", in_flight_)};
+      return Error{ErrorCode::kLimit,
+                   fmt::format("the queue is full: {} sequences run or wait; try again later", in_flight_)};
     }
     ++in_flight_;
     id = ++last_id_;
     seed = request.sampling.seed.value_or(seeds_.Next());
   }
-  auto sequence = std::make_unique<Sequence>(id, std::move(request), std::move(callback), seed, options_.context, tokenizer_,
-                                             end_ids_, Now());
+  auto sequence = std::make_unique<Sequence>(id, std::move(request), std::move(callback), seed, options_.context,
+                                             tokenizer_, end_ids_, Now());
   const std::lock_guard lock(mutex_);
   if (closed_) {  // stopped between the two locks: nobody would read the mail
     --in_flight_;
@@ -265,10 +267,11 @@ void EngineImpl::Commit(const StepBatch& batch) {
   for (size_t i = 0; i < sampling_.size(); ++i) {
     Sequence& sequence = *sampling_[i];
     if (chosen_[i].id < 0) {
-      Finish(sequence.id(), sequence.End(FinishReason::kError,
-                                         "no token is left to choose: the model's logits are not numbers, or the request's "
-                                         "bans exclude every token",
-                                         now));
+      Finish(sequence.id(),
+             sequence.End(FinishReason::kError,
+                          "no token is left to choose: the model's logits are not numbers, or the request's "
+                          "bans exclude every token",
+                          now));
       continue;
     }
     ++counted_.output_tokens;
@@ -356,7 +359,8 @@ void EngineImpl::Stop() {
 Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<Model> model, std::shared_ptr<const Tokenizer> tokenizer,
                                                const Runtime& runtime, const EngineOptions& options) {
   HONE_CHECK(model != nullptr && tokenizer != nullptr && runtime.clock != nullptr);
-  HONE_TRY(const ResolvedOptions resolved, ResolveOptions(options, model->config(), model->options(), FreeMemoryBytes()));
+  HONE_TRY(const ResolvedOptions resolved,
+           ResolveOptions(options, model->config(), model->options(), FreeMemoryBytes()));
   return std::unique_ptr<Engine>(
       std::make_unique<EngineImpl>(std::move(model), std::move(tokenizer), runtime, resolved));
 }

@@ -1,8 +1,8 @@
 // Engine: sequences in, token events out. The narrow door that serve/ and cli/ see; they know no tensors.
 //
-// step = schedule -> execute -> sample -> commit, on one thread that Start() makes (or that the caller is, with Step()).
-// Submit and Cancel may be called from any thread. Events of a sequence come in order, from the engine's thread; a callback
-// must not block and must not call back into the engine except Submit and Cancel.
+// step = schedule -> execute -> sample -> commit, on one thread that Start() makes (or that the caller is, with
+// Step()). Submit and Cancel may be called from any thread. Events of a sequence come in order, from the engine's
+// thread; a callback must not block and must not call back into the engine except Submit and Cancel.
 #pragma once
 
 #include <cstdint>
@@ -25,48 +25,48 @@ namespace hone {
 using SequenceId = uint64_t;
 
 struct SequenceRequest {
-  std::vector<int32_t> prompt;           // at least one id, each below the vocabulary
+  std::vector<int32_t> prompt;  // at least one id, each below the vocabulary
   SamplingParams sampling;
-  int max_tokens = 0;                    // output tokens; 0: up to the context
-  int min_tokens = 0;                    // end and stop ids cannot come before (stop strings can)
-  std::vector<std::string> stop;         // stop strings; text is cut before the first to end (docs/sampling.md)
-  std::vector<int32_t> stop_ids;         // in addition to the tokenizer's end ids
-  bool include_stop = false;             // keep the stop string in the text
-  bool ignore_end = false;               // end ids do not end
-  bool skip_special = true;              // special tokens are not part of the text
-  int logprobs = -1;                     // -1: none; n >= 0: of the chosen token and the n best, raw (before any processor)
+  int max_tokens = 0;             // output tokens; 0: up to the context
+  int min_tokens = 0;             // end and stop ids cannot come before (stop strings can)
+  std::vector<std::string> stop;  // stop strings; text is cut before the first to end (docs/sampling.md)
+  std::vector<int32_t> stop_ids;  // in addition to the tokenizer's end ids
+  bool include_stop = false;      // keep the stop string in the text
+  bool ignore_end = false;        // end ids do not end
+  bool skip_special = true;       // special tokens are not part of the text
+  int logprobs = -1;              // -1: none; n >= 0: of the chosen token and the n best, raw (before any processor)
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
 
 struct TokenResult {
   int32_t id = 0;
-  std::string bytes;                     // raw bytes of the token
-  float logprob = 0;                     // if asked for
-  std::vector<TokenLogprob> top;         // if asked for, best first
+  std::string bytes;              // raw bytes of the token
+  float logprob = 0;              // if asked for
+  std::vector<TokenLogprob> top;  // if asked for, best first
 };
 
 // What a sequence did in a step.
 struct SequenceEvent {
   SequenceId id = 0;
-  std::string text;                      // new text, whole UTF-8 characters, stop strings held back
-  std::vector<TokenResult> tokens;       // new tokens (their text may come in a later event)
+  std::string text;                           // new text, whole UTF-8 characters, stop strings held back
+  std::vector<TokenResult> tokens;            // new tokens (their text may come in a later event)
   FinishReason finish = FinishReason::kNone;  // the last event of the sequence if not kNone
-  std::string stop_string;               // which one ended it, if one did
-  std::string error;                     // for kError
+  std::string stop_string;                    // which one ended it, if one did
+  std::string error;                          // for kError
   int prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  uint64_t seed = 0;                     // the effective seed
+  uint64_t seed = 0;                                // the effective seed
   double queue_s = 0, prefill_s = 0, decode_s = 0;  // filled in the last event
 };
 using EventCallback = std::function<void(const SequenceEvent&)>;
 
 struct EngineOptions {
-  int context = 0;                       // longest sequence; 0: the model's, at most kMaxDefaultContext
+  int context = 0;  // longest sequence; 0: the model's, at most kMaxDefaultContext
   KvType kv = KvType::kF16;
-  uint64_t kv_bytes = 0;                 // 0: enough for max_sequences contexts, at most a quarter of free memory
-  int max_sequences = kDefaultMaxSequences;   // running at once
-  int max_queue = kDefaultMaxQueue;           // more sequences than max_sequences + max_queue at once: kLimit
-  int step_tokens = kDefaultStepTokens;       // token budget of a step; at most what the model was loaded for is used
+  uint64_t kv_bytes = 0;                     // 0: enough for max_sequences contexts, at most a quarter of free memory
+  int max_sequences = kDefaultMaxSequences;  // running at once
+  int max_queue = kDefaultMaxQueue;          // more sequences than max_sequences + max_queue at once: kLimit
+  int step_tokens = kDefaultStepTokens;      // token budget of a step; at most what the model was loaded for is used
 };
 
 struct EngineStats {
@@ -79,12 +79,14 @@ class Engine {
  public:
   // Reserves all step memory and the KV cache. Errors: a context too large for the model or the memory, wrong options.
   // What `runtime` points to must outlive the engine; its threads are the engine's alone while it steps.
-  static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<Model> model, std::shared_ptr<const Tokenizer> tokenizer,
-                                                const Runtime& runtime, const EngineOptions& options);
+  static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<Model> model,
+                                                std::shared_ptr<const Tokenizer> tokenizer, const Runtime& runtime,
+                                                const EngineOptions& options);
   virtual ~Engine() = default;
 
-  // Checks the request (empty prompt, ids out of range, prompt not shorter than the context, bad sampling values: errors that
-  // name the field), queues it. Errors: kLimit when the queue is full, kCancelled when the engine is stopped.
+  // Checks the request (empty prompt, ids out of range, prompt not shorter than the context, bad sampling values:
+  // errors that name the field), queues it. Errors: kLimit when the queue is full, kCancelled when the engine is
+  // stopped.
   virtual Result<SequenceId> Submit(SequenceRequest request, EventCallback callback) = 0;
   // The sequence ends within one step with kCancelled and its blocks are free; an unknown or finished id is ignored.
   virtual void Cancel(SequenceId id) = 0;

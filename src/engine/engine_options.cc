@@ -18,8 +18,8 @@ Result<void> ResolveContext(EngineOptions* options, const ModelConfig& config, c
   const int longest = load.max_context > 0 ? load.max_context : config.context;
   if (options->context == 0) options->context = std::min(longest, kMaxDefaultContext);
   if (options->context < 2) {
-    return UsageError(fmt::format("context is {}; wanted at least 2 tokens, one of prompt and one of output",
-                                  options->context));
+    return UsageError(
+        fmt::format("context is {}; wanted at least 2 tokens, one of prompt and one of output", options->context));
   }
   if (options->context > longest) {
     return UsageError(fmt::format("context is {} tokens, but the model was loaded for {}; ask for {} or less",
@@ -38,9 +38,10 @@ Result<void> ResolveStep(EngineOptions* options, const LoadOptions& load) {
   }
   options->step_tokens = std::min(options->step_tokens, load.max_rows);
   if (options->step_tokens < options->max_sequences) {
-    return UsageError(fmt::format("a step of {} tokens (the model was loaded for {}) is too small for max_sequences {}: each "
-                                  "running sequence needs one token a step",
-                                  options->step_tokens, load.max_rows, options->max_sequences));
+    return UsageError(
+        fmt::format("a step of {} tokens (the model was loaded for {}) is too small for max_sequences {}: each "
+                    "running sequence needs one token a step",
+                    options->step_tokens, load.max_rows, options->max_sequences));
   }
   return {};
 }
@@ -61,14 +62,14 @@ Result<void> ResolveCache(ResolvedOptions* resolved, const ModelConfig& config, 
       return UsageError(fmt::format("kv_bytes is {}, but only {} of memory are free", Megabytes(options.kv_bytes),
                                     Megabytes(free_bytes)));
     }
-    const uint64_t most = asked ? options.kv_bytes
-                                : (free_bytes > 0 ? free_bytes / 4 : std::numeric_limits<uint64_t>::max());
+    const uint64_t most =
+        asked ? options.kv_bytes : (free_bytes > 0 ? free_bytes / 4 : std::numeric_limits<uint64_t>::max());
     blocks = asked ? most / block_bytes : std::min(wanted_blocks, most / block_bytes);
     if (blocks < context_blocks) {
       return UsageError(fmt::format(
           "one context of {} tokens needs {} of KV cache, but {} is {}; ask for a context of at most {} tokens{}",
-          options.context, Megabytes(context_bytes), asked ? "kv_bytes" : "a quarter of the free memory", Megabytes(most),
-          blocks * kKvBlockTokens, asked ? " or for more kv_bytes" : ", or for kv_bytes"));
+          options.context, Megabytes(context_bytes), asked ? "kv_bytes" : "a quarter of the free memory",
+          Megabytes(most), blocks * kKvBlockTokens, asked ? " or for more kv_bytes" : ", or for kv_bytes"));
     }
   }
   shape.blocks = static_cast<int>(std::min<uint64_t>(blocks, std::numeric_limits<int32_t>::max()));
@@ -97,7 +98,8 @@ Result<void> CheckStops(const std::vector<std::string>& stops) {
     if (stop.size() > static_cast<size_t>(kMaxStopBytes)) {
       return InvalidInput(fmt::format("stop holds a string of {} bytes; at most {}", stop.size(), kMaxStopBytes));
     }
-    if (!IsValidUtf8(stop)) return InvalidInput("stop holds a string that is not UTF-8; it could never occur in the text");
+    if (!IsValidUtf8(stop))
+      return InvalidInput("stop holds a string that is not UTF-8; it could never occur in the text");
   }
   return {};
 }
@@ -116,17 +118,18 @@ Result<ResolvedOptions> ResolveOptions(const EngineOptions& asked, const ModelCo
 Result<void> CheckRequest(const SequenceRequest& request, int vocab, int context) {
   if (request.prompt.empty()) return InvalidInput("prompt is empty; wanted at least one token");
   if (request.prompt.size() >= static_cast<size_t>(context)) {
-    return InvalidInput(fmt::format("prompt has {} tokens, but the context holds {} tokens of prompt and output together; "
-                                    "shorten it to {} or less",
-                                    request.prompt.size(), context, context - 1));
+    return InvalidInput(
+        fmt::format("prompt has {} tokens, but the context holds {} tokens of prompt and output together; "
+                    "shorten it to {} or less",
+                    request.prompt.size(), context, context - 1));
   }
   HONE_RETURN_IF_ERROR(CheckIds("prompt", request.prompt, vocab));
   if (request.max_tokens < 0) {
     return InvalidInput(fmt::format("max_tokens is {}; wanted 0 (up to the context) or more", request.max_tokens));
   }
   if (request.min_tokens < 0 || (request.max_tokens > 0 && request.min_tokens > request.max_tokens)) {
-    return InvalidInput(fmt::format("min_tokens is {}; wanted 0 to max_tokens ({})", request.min_tokens,
-                                    request.max_tokens));
+    return InvalidInput(
+        fmt::format("min_tokens is {}; wanted 0 to max_tokens ({})", request.min_tokens, request.max_tokens));
   }
   HONE_RETURN_IF_ERROR(CheckStops(request.stop));
   if (request.stop_ids.size() > static_cast<size_t>(kMaxStopIds)) {

@@ -353,12 +353,14 @@ TEST_F(EngineTest, WrongRequestsNameTheField) {
   refused([](R* r) { r->sampling.logit_bias = {{kFakeVocab, 1.0f}}; }, "logit_bias");
   refused([](R* r) { r->sampling.logit_bias = {{1, INFINITY}}; }, "logit_bias");
   refused([](R* r) { r->sampling.dry_breakers.assign(kMaxDryBreakers + 1, 1); }, "dry_breakers");
+  refused([](R* r) { r->sampling.no_repeat_ngram = kMaxNoRepeatNgram + 1; }, "no_repeat_ngram");
   // The edges themselves are fine.
   SequenceRequest request = Greedy({kFakeVocab - 1}, 3);
   request.stop.assign(kMaxStops, std::string(kMaxStopBytes, 'x'));
   request.stop_ids.assign(kMaxStopIds, kFakeVocab - 1);
   request.logprobs = kMaxLogprobs;
   request.sampling.dry_breakers.assign(kMaxDryBreakers, 1);
+  request.sampling.no_repeat_ngram = kMaxNoRepeatNgram;
   EXPECT_EQ(Refusal(request), "");
 }
 

@@ -1,6 +1,6 @@
-// For tests: a model and a tokenizer small enough to follow. The model writes every token's id and position into the cache of
-// all layers and heads and computes its logits from nothing but what it reads back there, as a hash of the sequence. So any
-// mistake in block tables, positions, ownership or recompute changes what it says.
+// For tests: a model and a tokenizer small enough to follow. The model writes every token's id and position into the
+// cache of all layers and heads and computes its logits from nothing but what it reads back there, as a hash of the
+// sequence. So any mistake in block tables, positions, ownership or recompute changes what it says.
 #pragma once
 
 #include <cmath>
@@ -58,7 +58,8 @@ class FakeModel final : public Model {
       HONE_CHECK(rows.first_position + rows.rows <= rows.final_length && rows.final_length <= config_.context);
       for (int i = 0; i < rows.rows; ++i) Write(kv, rows.blocks, rows.first_position + i, batch.tokens[row + i]);
       for (int i = 0; i < rows.rows; ++i, ++row) {
-        if (next_logits == batch.logit_rows.size() || batch.logit_rows[next_logits] != static_cast<int32_t>(row)) continue;
+        if (next_logits == batch.logit_rows.size() || batch.logit_rows[next_logits] != static_cast<int32_t>(row))
+          continue;
         bool poisoned = false;
         const uint64_t hash = Read(kv, rows.blocks, rows.first_position + i + 1, &poisoned);
         FillLogits(hash, poisoned, logits + next_logits++ * kFakeVocab);
@@ -169,7 +170,8 @@ class FakeTokenizer final : public Tokenizer {
   std::string TokenBytes(int32_t id) const override {
     if (id < 2 || id >= kFakeVocab) return "";
     if (id < 26) return std::string(1, static_cast<char>('a' + id - 2));
-    static constexpr const char* kPieces[] = {" ", "\n", "\xC3", "\xA9", "\xE4\xBD", "\xA0", "\xF0\x9F", "\xA6\x99", "ab"};
+    static constexpr const char* kPieces[] = {" ",    "\n",       "\xC3",     "\xA9", "\xE4\xBD",
+                                              "\xA0", "\xF0\x9F", "\xA6\x99", "ab"};
     const int piece = id - 26;
     return piece < 9 ? kPieces[piece] : std::string(1, static_cast<char>('A' + piece - 9));
   }

@@ -5,15 +5,16 @@
 
 namespace hone {
 
-inline constexpr int kMaxDefaultContext = 8192;     // context when --ctx is not given: the model's, at most this
-inline constexpr int kDefaultMaxSequences = 16;     // running at once
-inline constexpr int kMaxSequences = 4096;          // the most that can be asked for
-inline constexpr int kDefaultMaxQueue = 256;        // waiting
-inline constexpr int kDefaultStepTokens = 512;      // token budget of a step
-inline constexpr int kMaxStops = 64;                // stop strings a request
-inline constexpr int kMaxStopBytes = 4096;          // bytes a stop string
-inline constexpr int kMaxStopIds = 1024;            // stop ids a request
-inline constexpr int kMaxLogprobs = 64;             // best tokens reported a position
-inline constexpr size_t kMaxDryBreakers = 4096;     // breaker ids a request
+inline constexpr int kMaxDefaultContext = 8192;  // context when --ctx is not given: the model's, at most this
+inline constexpr int kDefaultMaxSequences = 16;  // running at once
+inline constexpr int kMaxSequences = 4096;       // the most that can be asked for
+inline constexpr int kDefaultMaxQueue = 256;     // waiting
+inline constexpr int kDefaultStepTokens = 512;   // token budget of a step
+inline constexpr int kMaxStops = 64;             // stop strings a request
+inline constexpr int kMaxStopBytes = 4096;       // bytes a stop string
+inline constexpr int kMaxStopIds = 1024;         // stop ids a request
+inline constexpr int kMaxLogprobs = 64;          // best tokens reported a position
+inline constexpr size_t kMaxDryBreakers = 4096;  // breaker ids a request
+inline constexpr int kMaxNoRepeatNgram = 256;    // longest n-gram of no_repeat_ngram
 
 }  // namespace hone

@@ -1,5 +1,6 @@
-// Log-probabilities of tokens: log-softmax over a set of candidates. Over all logits of the model, before any sampler, they are
-// "raw", which is what the engine reports; over what samplers left they are "processed". OpenAI's fields: serve/.
+// Log-probabilities of tokens: log-softmax over a set of candidates. Over all logits of the model, before any sampler,
+// they are "raw", which is what the engine reports; over what samplers left they are "processed". OpenAI's fields:
+// serve/.
 #pragma once
 
 #include <cstdint>

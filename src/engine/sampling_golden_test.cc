@@ -1,5 +1,5 @@
-// Samplers, log-probabilities and stop strings against goldens/sampling: formulas in float64 by numpy, checked there against
-// transformers and llama.cpp.
+// Samplers, log-probabilities and stop strings against goldens/sampling: formulas in float64 by numpy, checked there
+// against transformers and llama.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,8 @@ Json ReadJson(const std::string& path) {
 struct Step {
   std::vector<const Sampler*> order;
   SamplingParams params;
-  bool history_is_output = false;  // frequency and presence count the output only: the golden's history is what is counted
+  bool history_is_output =
+      false;  // frequency and presence count the output only: the golden's history is what is counted
 };
 
 Step ReadStep(const Json& json) {
@@ -116,7 +117,9 @@ TEST(SamplingGoldens, Processors) {
       const Step step = ReadStep(json);
       ASSERT_FALSE(step.order.empty()) << "no sampler for " << json;
       ASSERT_TRUE(CheckSamplingParams(step.params, static_cast<int>(logits.size())));
-      SamplerState state{TokenHistory(step.history_is_output ? std::vector<int32_t>() : history), Rng(1), {},
+      SamplerState state{TokenHistory(step.history_is_output ? std::vector<int32_t>() : history),
+                         Rng(1),
+                         {},
                          2 * step.params.mirostat_tau};
       if (step.history_is_output) {
         for (const int32_t id : history) state.history.Append(id);

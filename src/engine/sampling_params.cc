@@ -50,7 +50,8 @@ Result<void> CheckSamplingParams(const SamplingParams& p, int vocab) {
       {"dry_base", p.dry_base, p.dry_base > 0 && finite(p.dry_base), "a positive number"},
       {"dry_allowed_length", double(p.dry_allowed_length), p.dry_allowed_length >= 0, "0 or more"},
       {"dry_last_n", double(p.dry_last_n), p.dry_last_n >= -1, "-1 (all) or a number of tokens"},
-      {"no_repeat_ngram", double(p.no_repeat_ngram), p.no_repeat_ngram >= 0, "0 (off) or more"},
+      {"no_repeat_ngram", double(p.no_repeat_ngram), p.no_repeat_ngram >= 0 && p.no_repeat_ngram <= kMaxNoRepeatNgram,
+       "0 (off) to 256"},
   };
   for (const Rule& rule : rules) {
     if (!rule.holds) return Wrong(rule.field, rule.value, rule.wanted);

@@ -1,5 +1,6 @@
-// schedule = one token for each sequence that decodes, then chunks of prompts under way, then admission. Order of arrival
-// everywhere: the oldest sequence moves in every step and is never preempted, so everyone becomes the oldest in time.
+// schedule = one token for each sequence that decodes, then chunks of prompts under way, then admission. Order of
+// arrival everywhere: the oldest sequence moves in every step and is never preempted, so everyone becomes the oldest in
+// time.
 #include "engine/scheduler.h"
 
 #include <fmt/core.h>
@@ -63,8 +64,8 @@ const StepBatch& Scheduler::Schedule() {
   return batch_;
 }
 
-// One token for each sequence that lacks only its last one. Only here can blocks run out: a prompt has all of its blocks from
-// admission on.
+// One token for each sequence that lacks only its last one. Only here can blocks run out: a prompt has all of its
+// blocks from admission on.
 void Scheduler::ScheduleDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
     if (running_[i]->length - running_[i]->computed != 1) continue;
@@ -73,16 +74,16 @@ void Scheduler::ScheduleDecodes() {
   }
 }
 
-// Prompts under way, oldest first, take what is left. max_sequences <= step_tokens leaves at least one token: a sequence in
-// its prompt is not among those that decode.
+// Prompts under way, oldest first, take what is left. max_sequences <= step_tokens leaves at least one token: a
+// sequence in its prompt is not among those that decode.
 void Scheduler::ScheduleChunks() {
   for (Sequence* sequence : running_) {
     if (sequence->scheduled == 0) Give(sequence, std::min(budget_, sequence->length - sequence->computed));
   }
 }
 
-// First come, first served: who cannot start keeps those behind it waiting. Beside running sequences one spare block for
-// each of them must stay, or the next steps would take back what admission gave.
+// First come, first served: who cannot start keeps those behind it waiting. Beside running sequences one spare block
+// for each of them must stay, or the next steps would take back what admission gave.
 void Scheduler::Admit() {
   while (!waiting_.empty() && budget_ > 0 && running() < limits_.max_sequences) {
     Sequence* sequence = waiting_.front();

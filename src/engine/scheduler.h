@@ -1,9 +1,11 @@
-// Scheduler: which sequences run in this step, and with how many tokens. A pure state machine over integers: no tensors, clock,
-// thread or lock, so that a seed can simulate it (tests/sim). The policy and its promises: docs/scheduler.md.
+// Scheduler: which sequences run in this step, and with how many tokens. A pure state machine over integers: no
+// tensors, clock, thread or lock, so that a seed can simulate it (tests/sim). The policy and its promises:
+// docs/scheduler.md.
 //
-// A sequence is `length` known tokens (prompt and output so far), of which `computed` have keys and values in the cache. Each
-// step gives every running sequence rows for what is missing, within one token budget; the sequence whose last known token is
-// computed in the step gets its next token sampled. Recompute after a preemption is nothing special: computed is 0 again.
+// A sequence is `length` known tokens (prompt and output so far), of which `computed` have keys and values in the
+// cache. Each step gives every running sequence rows for what is missing, within one token budget; the sequence whose
+// last known token is computed in the step gets its next token sampled. Recompute after a preemption is nothing
+// special: computed is 0 again.
 #pragma once
 
 #include <cstdint>
@@ -40,14 +42,14 @@ class Scheduler {
  public:
   Scheduler(const SchedulerLimits& limits, BlockPool* pool);  // the pool is borrowed
 
-  // Queues a sequence behind all others. `final_length`: the length it may reach. False, and nothing happens, if the whole
-  // pool could not hold that. REQUIRES: the id is new, 1 <= length <= final_length.
+  // Queues a sequence behind all others. `final_length`: the length it may reach. False, and nothing happens, if the
+  // whole pool could not hold that. REQUIRES: the id is new, 1 <= length <= final_length.
   bool Add(uint64_t id, int length, int final_length);
   // The sequence is over (finished or cancelled, waiting or running): its blocks are free. REQUIRES: the id is known.
   void Remove(uint64_t id);
 
-  // The next step; valid until the next call. Empty only if there are no sequences. Every block of a row in it belongs to
-  // that sequence alone.
+  // The next step; valid until the next call. Empty only if there are no sequences. Every block of a row in it belongs
+  // to that sequence alone.
   const StepBatch& Schedule();
   // The rows of the last Schedule are in the cache. Call before Append and Remove.
   void Commit();
@@ -61,8 +63,8 @@ class Scheduler {
   int waiting() const { return static_cast<int>(waiting_.size()); }
   uint64_t preemptions() const { return preemptions_; }
 
-  // "" if the promises hold (blocks owned by running sequences only, each by one, the pool's own audit), else what is wrong.
-  // Linear in blocks: for tests and simulation.
+  // "" if the promises hold (blocks owned by running sequences only, each by one, the pool's own audit), else what is
+  // wrong. Linear in blocks: for tests and simulation.
   std::string Audit() const;
 
  private:
@@ -87,8 +89,8 @@ class Scheduler {
   const SchedulerLimits limits_;
   BlockPool* const pool_;
   std::unordered_map<uint64_t, Sequence> sequences_;
-  std::vector<Sequence*> running_;   // by arrival; all of them arrived before all that wait
-  std::deque<Sequence*> waiting_;    // by arrival
+  std::vector<Sequence*> running_;  // by arrival; all of them arrived before all that wait
+  std::deque<Sequence*> waiting_;   // by arrival
   StepBatch batch_;
   int budget_ = 0;
   uint64_t arrivals_ = 0, preemptions_ = 0;

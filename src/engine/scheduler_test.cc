@@ -48,7 +48,7 @@ TEST(Scheduler, WhenBlocksRunOutTheNewestIsRecomputed) {
   scheduler.Schedule();
   scheduler.Commit();
   ASSERT_TRUE(scheduler.Add(2, kKvBlockTokens - 2, 3 * kKvBlockTokens));
-  scheduler.Append(1);  // 1 needs its second block now
+  scheduler.Append(1);                                     // 1 needs its second block now
   EXPECT_EQ(Rows(scheduler.Schedule()), (Pairs{{1, 1}}));  // admitting 2 would leave no spare block
   scheduler.Commit();
   scheduler.Remove(1);

@@ -1,5 +1,5 @@
-// Sequence: what the engine knows of one sequence beyond what the scheduler needs: its tokens, how the next is chosen, and how
-// tokens become text and an end. Used from the engine's thread only, once it is submitted.
+// Sequence: what the engine knows of one sequence beyond what the scheduler needs: its tokens, how the next is chosen,
+// and how tokens become text and an end. Used from the engine's thread only, once it is submitted.
 #pragma once
 
 #include <memory>
@@ -26,8 +26,8 @@ class Sequence {
   int output_tokens() const { return static_cast<int>(tokens().size()) - prompt_tokens(); }
   int final_length() const { return prompt_tokens() + max_output_; }  // as long as it can get
 
-  // The next token after `logits` [V]: id -1 if none is left to choose. `scratch` is overwritten. Different sequences may
-  // choose at the same time.
+  // The next token after `logits` [V]: id -1 if none is left to choose. `scratch` is overwritten. Different sequences
+  // may choose at the same time.
   TokenResult Choose(std::span<const float> logits, Candidates* scratch);
 
   // The token joins the sequence. Fills the event but for its callback; its finish says whether the sequence is over.

@@ -1,4 +1,5 @@
-// One automaton a stop string, advanced together: constant work a byte and stop string, memory linear in the stop strings.
+// One automaton a stop string, advanced together: constant work a byte and stop string, memory linear in the stop
+// strings.
 #include "engine/stop_matcher.h"
 
 #include <algorithm>

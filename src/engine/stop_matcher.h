@@ -1,8 +1,8 @@
 // StopMatcher: cuts the text of a sequence before the first stop string, and holds back what may still become one.
 //
-// Rule: byte by byte, the first stop string to END wins; of those that end at the same byte the longest. So the result does not
-// depend on how the text is cut into tokens, and streamed text equals text that is not streamed. No more is held back than the
-// longest suffix that may begin a stop string, and an unfinished UTF-8 character.
+// Rule: byte by byte, the first stop string to END wins; of those that end at the same byte the longest. So the result
+// does not depend on how the text is cut into tokens, and streamed text equals text that is not streamed. No more is
+// held back than the longest suffix that may begin a stop string, and an unfinished UTF-8 character.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class StopMatcher {
   const std::string& stop_string() const;  // REQUIRES: stopped()
 
  private:
-  // Knuth-Morris-Pratt: `matched` bytes of the stop string are a suffix of the text; `failure[i]` is the longest proper border
-  // of its first i + 1 bytes.
+  // Knuth-Morris-Pratt: `matched` bytes of the stop string are a suffix of the text; `failure[i]` is the longest proper
+  // border of its first i + 1 bytes.
   struct Stop {
     std::string text;
     std::vector<int32_t> failure;

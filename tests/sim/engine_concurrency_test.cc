@@ -1,5 +1,5 @@
-// Many threads at the engine's door while its own thread steps: made for the thread sanitizer (the tsan preset), but what it
-// counts must hold in every build: each accepted sequence ends exactly once, nothing leaks, Stop ends all.
+// Many threads at the engine's door while its own thread steps: made for the thread sanitizer (the tsan preset), but
+// what it counts must hold in every build: each accepted sequence ends exactly once, nothing leaks, Stop ends all.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -34,7 +34,8 @@ TEST(EngineConcurrency, SubmitCancelAndStatsFromManyThreads) {
         Rng rng(round * 10 + client);
         for (int i = 0; i < 40; ++i) {
           SequenceRequest request;
-          for (uint64_t n = 1 + rng.Below(40); n > 0; --n) request.prompt.push_back(static_cast<int32_t>(2 + rng.Below(40)));
+          for (uint64_t n = 1 + rng.Below(40); n > 0; --n)
+            request.prompt.push_back(static_cast<int32_t>(2 + rng.Below(40)));
           request.max_tokens = static_cast<int>(1 + rng.Below(20));
           request.stop = {"ab"};
           const Result<SequenceId> id = (*engine)->Submit(std::move(request), [&](const SequenceEvent& event) {

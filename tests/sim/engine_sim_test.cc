@@ -1,6 +1,6 @@
-// The whole engine under random loads: arrivals, prompts, samplers, stops, cancels, tiny caches, small steps. Whatever happens
-// around it, every sequence must say what it says alone, where "alone" is computed here without the engine: the fake model's
-// logits after the whole history, one sampler state, and a search for stop strings in the finished text.
+// The whole engine under random loads: arrivals, prompts, samplers, stops, cancels, tiny caches, small steps. Whatever
+// happens around it, every sequence must say what it says alone, where "alone" is computed here without the engine: the
+// fake model's logits after the whole history, one sampler state, and a search for stop strings in the finished text.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -46,8 +46,8 @@ Expected Alone(const SequenceRequest& request, int context) {
   while (static_cast<int>(expected.ids.size()) < most) {
     state.banned = {};
     if (static_cast<int>(expected.ids.size()) < request.min_tokens) state.banned = ending;
-    const int32_t id = SampleToken(DefaultSamplerOrder(), FakeModel::LogitsAfter(state.history.tokens()), request.sampling,
-                                   &state, &scratch);
+    const int32_t id = SampleToken(DefaultSamplerOrder(), FakeModel::LogitsAfter(state.history.tokens()),
+                                   request.sampling, &state, &scratch);
     EXPECT_GE(id, 0);
     state.history.Append(id);
     expected.ids.push_back(id);
@@ -82,8 +82,8 @@ class EngineSimulation {
     options.kv = Below(2) == 0 ? KvType::kF32 : KvType::kF16;
     const KvCacheShape block{options.kv, 2, 2, 3, 1};
     options.kv_bytes = block.total_bytes() * ((context_ + kKvBlockTokens - 1) / kKvBlockTokens + Below(4));
-    Result<std::unique_ptr<Engine>> engine = Engine::Create(std::make_shared<FakeModel>(256, 64),
-                                                            std::make_shared<FakeTokenizer>(), runtime_, options);
+    Result<std::unique_ptr<Engine>> engine =
+        Engine::Create(std::make_shared<FakeModel>(256, 64), std::make_shared<FakeTokenizer>(), runtime_, options);
     EXPECT_TRUE(engine) << engine.error().message;
     engine_ = std::move(*engine);
   }

@@ -1,6 +1,6 @@
-// Thousands of seeded lives of the scheduler and the block pool: random limits, arrivals, lengths, ends and cancels, pools from
-// roomy to a single sequence. After every step all promises of scheduler.h are checked from outside, against a plain record of
-// what each sequence has got so far.
+// Thousands of seeded lives of the scheduler and the block pool: random limits, arrivals, lengths, ends and cancels,
+// pools from roomy to a single sequence. After every step all promises of scheduler.h are checked from outside, against
+// a plain record of what each sequence has got so far.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -100,8 +100,7 @@ class Simulation {
     }
     ASSERT_EQ(tokens, batch.tokens);
     // Nobody who runs and could have been given a token goes without while budget is left.
-    ASSERT_TRUE(batch.tokens == step_tokens_ ||
-                static_cast<int>(batch.sequences.size()) == scheduler_.running());
+    ASSERT_TRUE(batch.tokens == step_tokens_ || static_cast<int>(batch.sequences.size()) == scheduler_.running());
 
     scheduler_.Commit();
     for (const uint64_t id : sampled) {

@@ -1,4 +1,5 @@
-// Partial selection instead of a full sort: a heap of k while k is small against the size, else a partition and a short sort.
+// Partial selection instead of a full sort: a heap of k while k is small against the size, else a partition and a short
+// sort.
 #include "engine/samplers/candidates.h"
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // Candidates: the tokens that may still be chosen, with their logits. Samplers change logits and remove candidates.
 //
-// It starts as the whole vocabulary in order of id (Find is then one look-up). Order everywhere: larger logit first, of equal
-// logits the lower id. A logit of NaN is -inf; a candidate with -inf is never chosen. Nothing here allocates after Reserve.
+// It starts as the whole vocabulary in order of id (Find is then one look-up). Order everywhere: larger logit first, of
+// equal logits the lower id. A logit of NaN is -inf; a candidate with -inf is never chosen. Nothing here allocates
+// after Reserve.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +23,12 @@ inline bool Better(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-// A logit that a penalty or bias moved from `before` to `after`: what was finite stays finite, what was banned stays banned.
+// A logit that a penalty or bias moved from `before` to `after`: what was finite stays finite, what was banned stays
+// banned.
 inline float MovedLogit(float before, double after) {
   constexpr double kMost = std::numeric_limits<float>::max();
-  return before == -std::numeric_limits<float>::infinity() ? before : static_cast<float>(std::clamp(after, -kMost, kMost));
+  return before == -std::numeric_limits<float>::infinity() ? before
+                                                           : static_cast<float>(std::clamp(after, -kMost, kMost));
 }
 
 class Candidates {
@@ -40,8 +43,8 @@ class Candidates {
   bool whole() const { return whole_; }  // items()[id].id == id for the whole vocabulary
   Candidate* Find(int32_t id);           // nullptr if it is no candidate
 
-  // Afterwards the first min(k, size()) items are the best, best first; the order of the others is unspecified but depends
-  // on nothing else than the items.
+  // Afterwards the first min(k, size()) items are the best, best first; the order of the others is unspecified but
+  // depends on nothing else than the items.
   void SortTop(size_t k);
   size_t sorted() const { return sorted_; }  // so many items at the front are known to be the best in order
   void Truncate(size_t n);                   // keeps the first n. REQUIRES: n <= size()

@@ -1,7 +1,7 @@
 // epsilon cut (Hewitt et al. 2022): keeps p_i >= epsilon; the most probable always stays.
-#include "engine/samplers/sampler.h"
-
 #include <algorithm>
+
+#include "engine/samplers/sampler.h"
 
 namespace hone {
 namespace {

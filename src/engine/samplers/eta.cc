@@ -1,8 +1,9 @@
-// eta cut (Hewitt et al. 2022): keeps p_i >= min(e, sqrt(e) * exp(-H)), H the entropy in nats; the most probable always stays.
-#include "engine/samplers/sampler.h"
-
+// eta cut (Hewitt et al. 2022): keeps p_i >= min(e, sqrt(e) * exp(-H)), H the entropy in nats; the most probable always
+// stays.
 #include <algorithm>
 #include <cmath>
+
+#include "engine/samplers/sampler.h"
 
 namespace hone {
 namespace {

@@ -6,7 +6,9 @@
 namespace hone {
 namespace {
 
-bool Enabled(const SamplingParams& params, const SamplerState&) { return (params.frequency_penalty != 0 || params.presence_penalty != 0) && params.penalty_last_n != 0; }
+bool Enabled(const SamplingParams& params, const SamplerState&) {
+  return (params.frequency_penalty != 0 || params.presence_penalty != 0) && params.penalty_last_n != 0;
+}
 
 void Apply(const SamplingParams& params, SamplerState* state, Candidates* candidates) {
   ForEachSeen(candidates, state->history.CountsOfLast(params.penalty_last_n),

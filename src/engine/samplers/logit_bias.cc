@@ -1,5 +1,5 @@
-// logit_bias: logit(t) += bias(t) for each token named. OpenAI's API field of that name; a bias of -100 or 100 in practice bans or
-// forces a token.
+// logit_bias: logit(t) += bias(t) for each token named. OpenAI's API field of that name; a bias of -100 or 100 in
+// practice bans or forces a token.
 #include "engine/samplers/sampler.h"
 
 namespace hone {

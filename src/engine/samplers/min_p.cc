@@ -1,7 +1,7 @@
 // min-p (Nguyen et al. 2024): keeps p_i >= min_p * p_max, that is logit >= max + ln(min_p): no softmax is needed.
-#include "engine/samplers/sampler.h"
-
 #include <cmath>
+
+#include "engine/samplers/sampler.h"
 
 namespace hone {
 namespace {

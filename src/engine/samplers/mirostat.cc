@@ -1,5 +1,5 @@
-// mirostat, version 2 (Basu et al. 2020): candidates with surprise -log2 p > mu are cut, the most probable always stays; after the
-// draw, mu -= eta * (surprise of the chosen token among those left - tau). mu starts at 2 tau.
+// mirostat, version 2 (Basu et al. 2020): candidates with surprise -log2 p > mu are cut, the most probable always
+// stays; after the draw, mu -= eta * (surprise of the chosen token among those left - tau). mu starts at 2 tau.
 #include <cmath>
 
 #include "engine/samplers/sampler.h"
@@ -13,7 +13,8 @@ void Apply(const SamplingParams&, SamplerState* state, Candidates* candidates) {
   double total = 0;
   const std::span<const float> weights = candidates->Weights(&total);
   if (total == 0) return;
-  candidates->KeepIfIndex([&](size_t i) { return weights[i] == 1 || -std::log2(weights[i] / total) <= state->mirostat_mu; });
+  candidates->KeepIfIndex(
+      [&](size_t i) { return weights[i] == 1 || -std::log2(weights[i] / total) <= state->mirostat_mu; });
 }
 
 void Chosen(const SamplingParams& params, SamplerState* state, double probability) {

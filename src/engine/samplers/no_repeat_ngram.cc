@@ -1,9 +1,9 @@
-// no_repeat_ngram n (transformers): a token that would complete an n-gram that is already in prompt or output gets -inf.
-// n = 1 bans every token seen. If everything is banned, sampling fails as such: the rule is never bent.
-#include "engine/samplers/sampler.h"
-
+// no_repeat_ngram n (transformers): a token that would complete an n-gram that is already in prompt or output gets
+// -inf. n = 1 bans every token seen. If everything is banned, sampling fails as such: the rule is never bent.
 #include <algorithm>
 #include <cmath>
+
+#include "engine/samplers/sampler.h"
 
 namespace hone {
 namespace {

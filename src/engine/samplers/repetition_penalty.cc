@@ -6,7 +6,9 @@
 namespace hone {
 namespace {
 
-bool Enabled(const SamplingParams& params, const SamplerState&) { return params.repetition_penalty != 1 && params.penalty_last_n != 0; }
+bool Enabled(const SamplingParams& params, const SamplerState&) {
+  return params.repetition_penalty != 1 && params.penalty_last_n != 0;
+}
 
 void Apply(const SamplingParams& params, SamplerState* state, Candidates* candidates) {
   const double r = params.repetition_penalty;

@@ -1,4 +1,5 @@
-// The chain, and the draw at its end: candidates are walked in their order until the cumulative weight passes u * total.
+// The chain, and the draw at its end: candidates are walked in their order until the cumulative weight passes u *
+// total.
 #include "engine/samplers/sampler.h"
 
 #include <cmath>

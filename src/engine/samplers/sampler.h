@@ -1,14 +1,15 @@
-// Sampler: one processor over candidates: a penalty, a cut, a temperature. Each is one file here and one line in samplers.inc,
-// whose order is the default order. How to add one: docs/howto/add-a-sampler.md; all formulas: docs/sampling.md.
+// Sampler: one processor over candidates: a penalty, a cut, a temperature. Each is one file here and one line in
+// samplers.inc, whose order is the default order. How to add one: docs/howto/add-a-sampler.md; all formulas:
+// docs/sampling.md.
 #pragma once
 
 #include <span>
 #include <string_view>
 
 #include "base/random.h"
-#include "engine/sampling_params.h"
 #include "engine/samplers/candidates.h"
 #include "engine/samplers/token_history.h"
+#include "engine/sampling_params.h"
 
 namespace hone {
 
@@ -40,8 +41,8 @@ std::span<const Sampler* const> DefaultSamplerOrder();
 void ApplySamplers(std::span<const Sampler* const> order, const SamplingParams& params, SamplerState* state,
                    Candidates* candidates);
 
-// The next token after `logits` [V], or -1 if no token is left (every logit NaN or -inf, or all banned). One number is drawn from
-// the state's rng a token (two with xtc), none if there is no choice. `scratch` is overwritten.
+// The next token after `logits` [V], or -1 if no token is left (every logit NaN or -inf, or all banned). One number is
+// drawn from the state's rng a token (two with xtc), none if there is no choice. `scratch` is overwritten.
 int32_t SampleToken(std::span<const Sampler* const> order, std::span<const float> logits, const SamplingParams& params,
                     SamplerState* state, Candidates* scratch);
 

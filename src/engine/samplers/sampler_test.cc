@@ -1,4 +1,5 @@
-// What the goldens do not reach: odd numbers, ties, distributions of draws, large vocabularies against a full sort, state.
+// What the goldens do not reach: odd numbers, ties, distributions of draws, large vocabularies against a full sort,
+// state.
 #include "engine/samplers/sampler.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,8 @@ int32_t Sample(const std::vector<float>& logits, const SamplingParams& params, S
   Candidates scratch;
   return SampleToken(DefaultSamplerOrder(), logits, params, state, &scratch);
 }
-std::vector<int32_t> Kept(const std::vector<float>& logits, const SamplingParams& params, SamplerState state = StateOf()) {
+std::vector<int32_t> Kept(const std::vector<float>& logits, const SamplingParams& params,
+                          SamplerState state = StateOf()) {
   Candidates candidates;
   candidates.Fill(logits);
   ApplySamplers(DefaultSamplerOrder(), params, &state, &candidates);
@@ -43,8 +45,8 @@ TEST(Sampler, TheDefaultOrderIsTheDocumentedOne) {
   std::vector<std::string_view> names;
   for (const Sampler* sampler : DefaultSamplerOrder()) names.push_back(sampler->name);
   EXPECT_EQ(names, (std::vector<std::string_view>{"logit_bias", "repetition_penalty", "frequency_presence", "dry",
-                                                  "no_repeat_ngram", "ban", "temperature", "top_n_sigma", "top_k", "typical",
-                                                  "top_p", "min_p", "epsilon", "eta", "xtc", "mirostat"}));
+                                                  "no_repeat_ngram", "ban", "temperature", "top_n_sigma", "top_k",
+                                                  "typical", "top_p", "min_p", "epsilon", "eta", "xtc", "mirostat"}));
 }
 
 TEST(Sampler, LogitsThatAreNoNumbers) {
@@ -62,7 +64,8 @@ TEST(Sampler, LogitsThatAreNoNumbers) {
   }
 }
 
-// Every sampler alone and all together, on numbers that overflow and vanish: an id in range, or -1, and never one with -inf.
+// Every sampler alone and all together, on numbers that overflow and vanish: an id in range, or -1, and never one with
+// -inf.
 TEST(Sampler, OddLogitsWithEverySampler) {
   const float odd[] = {kNan, kInf, -kInf, 0, -0.0f, 3e38f, -3e38f, 1e-45f, 1, 2, 2};
   std::vector<SamplingParams> all(16);
@@ -184,7 +187,8 @@ TEST(Sampler, PartialSelectionEqualsFullSort) {
     size_t n = 0;
     while (n < vocab && sum < params.top_p * total) sum += std::exp(double{sorted[n++].logit} - sorted[0].logit);
     const Ids kept = Kept(logits, params);
-    ASSERT_NEAR(static_cast<double>(kept.size()), static_cast<double>(n), 1) << "float rounding may move the edge by one";
+    ASSERT_NEAR(static_cast<double>(kept.size()), static_cast<double>(n), 1)
+        << "float rounding may move the edge by one";
     wanted.clear();
     for (size_t i = 0; i < kept.size(); ++i) wanted.push_back(sorted[i].id);
     std::sort(wanted.begin(), wanted.end());
@@ -214,7 +218,8 @@ TEST(Sampler, XtcDrawsItsProbability) {
   int excluded = 0;
   for (int i = 0; i < 20000; ++i) {
     Candidates candidates;
-    candidates.Fill(std::vector<float>{2, 1, 0});  // 0.67, 0.24, 0.09: two are above the threshold, the first is excluded
+    candidates.Fill(
+        std::vector<float>{2, 1, 0});  // 0.67, 0.24, 0.09: two are above the threshold, the first is excluded
     ApplySamplers(DefaultSamplerOrder(), params, &state, &candidates);
     if (candidates.size() == 3) continue;
     ++excluded;

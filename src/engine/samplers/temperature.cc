@@ -1,16 +1,18 @@
-// temperature T: logit / T (computed as (logit - max) / T, which softmax cannot tell apart and which cannot overflow upwards).
-// T = 0: greedy, only the first largest logit stays.
-// dynatemp (entropy-based temperature): with range r and exponent x, H the entropy of the candidates and n their number,
+// temperature T: logit / T (computed as (logit - max) / T, which softmax cannot tell apart and which cannot overflow
+// upwards). T = 0: greedy, only the first largest logit stays. dynatemp (entropy-based temperature): with range r and
+// exponent x, H the entropy of the candidates and n their number,
 //   T = (T - r) + 2 r (H / ln n)^x, with T - r at least 0.
-#include "engine/samplers/sampler.h"
-
 #include <algorithm>
 #include <cmath>
+
+#include "engine/samplers/sampler.h"
 
 namespace hone {
 namespace {
 
-bool Enabled(const SamplingParams& params, const SamplerState&) { return params.temperature != 1 || params.dynatemp_range > 0; }
+bool Enabled(const SamplingParams& params, const SamplerState&) {
+  return params.temperature != 1 || params.dynatemp_range > 0;
+}
 
 // The entropy of the candidates in nats over its largest possible value, in [0, 1].
 double RelativeEntropy(Candidates* candidates) {

@@ -26,8 +26,8 @@ class TokenHistory {
   std::span<const int32_t> last(int n) const;  // the last n; all for -1
   size_t prompt_tokens() const { return prompt_tokens_; }
 
-  // Counts over the last n tokens, over all for -1. Over all they are kept up to date; a window is counted at each call.
-  // Valid until the next call of a non-const member.
+  // Counts over the last n tokens, over all for -1. Over all they are kept up to date; a window is counted at each
+  // call. Valid until the next call of a non-const member.
   const Counts& CountsOfLast(int n);
 
  private:

@@ -1,7 +1,8 @@
-// top-k (Fan et al. 2018): keeps exactly the k best; of equal logits the lower ids (transformers keeps all that equal the k-th).
-#include "engine/samplers/sampler.h"
-
+// top-k (Fan et al. 2018): keeps exactly the k best; of equal logits the lower ids (transformers keeps all that equal
+// the k-th).
 #include <algorithm>
+
+#include "engine/samplers/sampler.h"
 
 namespace hone {
 namespace {

@@ -1,8 +1,8 @@
-// top-n-sigma (Tang et al. 2024): keeps logit >= max - n * sigma, sigma the population standard deviation of the finite logits.
-// The set does not depend on the temperature.
-#include "engine/samplers/sampler.h"
-
+// top-n-sigma (Tang et al. 2024): keeps logit >= max - n * sigma, sigma the population standard deviation of the finite
+// logits. The set does not depend on the temperature.
 #include <cmath>
+
+#include "engine/samplers/sampler.h"
 
 namespace hone {
 namespace {

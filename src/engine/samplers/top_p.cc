@@ -1,9 +1,9 @@
-// top-p, nucleus (Holtzman et al. 2019): candidates best first; the one whose addition makes the sum of probabilities >= p is the
-// last kept; at least min_keep. Only as much of the order is sorted as the nucleus needs.
-#include "engine/samplers/sampler.h"
-
+// top-p, nucleus (Holtzman et al. 2019): candidates best first; the one whose addition makes the sum of probabilities
+// >= p is the last kept; at least min_keep. Only as much of the order is sorted as the nucleus needs.
 #include <algorithm>
 #include <cmath>
+
+#include "engine/samplers/sampler.h"
 
 namespace hone {
 namespace {

@@ -1,11 +1,11 @@
-// locally typical sampling (Meister et al. 2022): candidates in order of | -ln p_i - H |, H the entropy in nats; the one that makes
-// the sum of probabilities > p (strictly, unlike top-p) is the last kept; at least min_keep. Candidates with p = 0 do not
-// count (0 ln 0 = 0).
-#include "engine/samplers/sampler.h"
-
+// locally typical sampling (Meister et al. 2022): candidates in order of | -ln p_i - H |, H the entropy in nats; the
+// one that makes the sum of probabilities > p (strictly, unlike top-p) is the last kept; at least min_keep. Candidates
+// with p = 0 do not count (0 ln 0 = 0).
 #include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "engine/samplers/sampler.h"
 
 namespace hone {
 namespace {

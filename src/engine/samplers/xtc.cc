@@ -1,12 +1,14 @@
-// XTC, exclude top choices: with probability xtc_probability a token: of the candidates with p >= threshold all but the least
-// probable are removed, if there are at least two. Off above a threshold of 0.5 (there cannot be two). Of equal ones the higher id
-// is the less probable.
+// XTC, exclude top choices: with probability xtc_probability a token: of the candidates with p >= threshold all but the
+// least probable are removed, if there are at least two. Off above a threshold of 0.5 (there cannot be two). Of equal
+// ones the higher id is the less probable.
 #include "engine/samplers/sampler.h"
 
 namespace hone {
 namespace {
 
-bool Enabled(const SamplingParams& params, const SamplerState&) { return params.xtc_probability > 0 && params.xtc_threshold <= 0.5f; }
+bool Enabled(const SamplingParams& params, const SamplerState&) {
+  return params.xtc_probability > 0 && params.xtc_threshold <= 0.5f;
+}
 
 void Apply(const SamplingParams& params, SamplerState* state, Candidates* candidates) {
   if (state->rng.Uniform() >= params.xtc_probability) return;
