@@ -1,11 +1,13 @@
-// BPE merges by rank, leftmost first among equals. Short pieces scan an array of ranks; long ones use a heap over a linked
-// list, so that a piece of megabytes (no pre-tokenizer splits "aaaa…") costs n log n.
+// BPE merges by rank, leftmost first among equals. Short pieces scan an array of ranks; long ones use a queue over a linked
+// list (merge_queue.h), so that a piece of megabytes (no pre-tokenizer splits "aaaa…") costs little more a symbol.
 #include <algorithm>
 #include <bit>
 #include <limits>
 
 #include "text/byte_level.h"
+#include "text/merge_queue.h"
 #include "text/model.h"
+#include "text/space_mark.h"
 #include "text/utf8.h"
 
 namespace hone {
@@ -62,8 +64,9 @@ class MergeTable {
 
 class BpeModel final : public TokenModel {
  public:
-  BpeModel(std::shared_ptr<const Vocabulary> vocabulary, MergeTable merges, BpeOptions options)
-      : vocabulary_(std::move(vocabulary)), merges_(std::move(merges)), options_(std::move(options)) {
+  BpeModel(std::shared_ptr<const Vocabulary> vocabulary, MergeTable merges, uint32_t ranks, bool words_apart, BpeOptions options)
+      : vocabulary_(std::move(vocabulary)), merges_(std::move(merges)), ranks_(ranks), words_apart_(words_apart),
+        options_(std::move(options)) {
     if (options_.byte_level) {
       for (int byte = 0; byte < 256; ++byte) {
         bytes_[byte] = vocabulary_->Find(ByteCharacter(static_cast<unsigned char>(byte)));
@@ -97,6 +100,14 @@ class BpeModel final : public TokenModel {
   }
 
   void EncodePart(std::string_view piece, Scratch* scratch, std::vector<int32_t>* ids) const {
+    if (words_apart_) {
+      ForEachMarkedWord(piece, [&](std::string_view word) { EncodeWord(word, scratch, ids); });
+    } else {
+      EncodeWord(piece, scratch, ids);
+    }
+  }
+
+  void EncodeWord(std::string_view piece, Scratch* scratch, std::vector<int32_t>* ids) const {
     if (piece.empty()) return;
     const bool take_whole = options_.ignore_merges ||
                             (options_.newline_runs_whole && piece.find_first_not_of('\n') == std::string_view::npos);
@@ -120,7 +131,7 @@ class BpeModel final : public TokenModel {
         if (id >= 0) ids->push_back(id);
       }
     } else {
-      MergeByHeap(symbols, scratch, ids);
+      MergeByQueue(symbols, scratch, ids);
     }
   }
 
@@ -200,56 +211,50 @@ class BpeModel final : public TokenModel {
     ids.resize(count);
   }
 
-  void MergeByHeap(const std::vector<int32_t>& start, Scratch* scratch, std::vector<int32_t>* out) const {
+  void MergeByQueue(const std::vector<int32_t>& start, Scratch* scratch, std::vector<int32_t>* out) const {
     auto& symbols = scratch->symbols;
-    auto& heap = scratch->heap;
     symbols.resize(start.size());
-    heap.clear();
     for (size_t i = 0; i < start.size(); ++i) {
       symbols[i] = {start[i], 0, 1, static_cast<int32_t>(i) - 1, i + 1 < start.size() ? static_cast<int32_t>(i) + 1 : -1};
     }
-    const auto later = [](const Scratch::Candidate& a, const Scratch::Candidate& b) {
-      return a.order != b.order ? a.order > b.order : a.left > b.left;
-    };
-    const auto candidate = [&](int32_t left) -> std::optional<Scratch::Candidate> {
-      if (left < 0 || symbols[left].next < 0) return std::nullopt;
-      const uint32_t rank = merges_.Find(symbols[left].id, symbols[symbols[left].next].id).rank;
-      if (rank == kNoRank) return std::nullopt;
-      return Scratch::Candidate{rank, static_cast<uint32_t>(left), 0};
-    };
-    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-      if (const auto entry = candidate(static_cast<int32_t>(i))) heap.push_back(*entry);
-    }
-    std::make_heap(heap.begin(), heap.end(), later);
-    const auto push = [&](int32_t left) {
-      if (const auto entry = candidate(left)) {
-        heap.push_back(*entry);
-        std::push_heap(heap.begin(), heap.end(), later);
-      }
-    };
-    while (!heap.empty()) {
-      std::pop_heap(heap.begin(), heap.end(), later);
-      const Scratch::Candidate top = heap.back();
-      heap.pop_back();
-      Scratch::Symbol& left = symbols[top.left];
-      if (left.bytes == 0 || left.next < 0) continue;
-      Scratch::Symbol& right = symbols[left.next];
-      const MergeTable::Merge merge = merges_.Find(left.id, right.id);
-      if (merge.rank != static_cast<uint32_t>(top.order)) continue;  // stale
-      left.id = merge.id;
-      right.bytes = 0;
-      left.next = right.next;
-      if (left.next >= 0) symbols[left.next].prev = static_cast<int32_t>(top.left);
-      push(left.prev);
-      push(static_cast<int32_t>(top.left));
+    if (start.size() < kRankQueueSymbols) {
+      RunMerges(HeapQueue(&scratch->heap), &symbols);
+    } else {
+      RunMerges(RankQueue(ranks_), &symbols);
     }
     for (int32_t i = 0; i >= 0; i = symbols[i].next) {
       if (symbols[i].id >= 0) out->push_back(symbols[i].id);
     }
   }
 
+  template <typename Queue>
+  void RunMerges(Queue queue, std::vector<Scratch::Symbol>* list) const {
+    Scratch::Symbol* symbols = list->data();
+    const auto push = [&](int32_t left) {
+      if (left < 0 || symbols[left].next < 0) return;
+      const uint32_t rank = merges_.Find(symbols[left].id, symbols[symbols[left].next].id).rank;
+      if (rank != kNoRank) queue.Push(rank, static_cast<uint32_t>(left));
+    };
+    for (size_t i = 0; i + 1 < list->size(); ++i) push(static_cast<int32_t>(i));
+    for (uint32_t rank = 0, place = 0; queue.Pop(&rank, &place);) {
+      Scratch::Symbol& left = symbols[place];
+      if (left.bytes == 0 || left.next < 0) continue;
+      Scratch::Symbol& right = symbols[left.next];
+      const MergeTable::Merge merge = merges_.Find(left.id, right.id);
+      if (merge.rank != rank) continue;  // stale
+      left.id = merge.id;
+      right.bytes = 0;
+      left.next = right.next;
+      if (left.next >= 0) symbols[left.next].prev = static_cast<int32_t>(place);
+      push(left.prev);
+      push(static_cast<int32_t>(place));
+    }
+  }
+
   std::shared_ptr<const Vocabulary> vocabulary_;
   MergeTable merges_;
+  uint32_t ranks_;    // ranks are below
+  bool words_apart_;  // no merge makes a token that holds a ▁ after another character
   BpeOptions options_;
   std::array<int32_t, 256> bytes_{};  // of byte characters, or of <0xNN>
   StringIndex whole_;                 // by raw bytes; for ignore_merges
@@ -284,6 +289,9 @@ Result<std::unique_ptr<TokenModel>> MakeBpeModel(std::shared_ptr<const Vocabular
   if (merges.size() >= kNoRank) return InvalidInput("too many merges");
   MergeTable table(merges.size());
   std::string joined;
+  // Words may be merged one by one if no merge crosses into a ▁, and a ▁ is a symbol of its own.
+  bool words_apart = !options.byte_level && !options.ignore_merges && options.continuing_prefix.empty() &&
+                     options.end_suffix.empty() && vocabulary->Find(kSpaceMark) >= 0;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     const std::string& prefix = options.continuing_prefix;
@@ -295,9 +303,11 @@ Result<std::unique_ptr<TokenModel>> MakeBpeModel(std::shared_ptr<const Vocabular
                           "') needs the token '" + (left_id < 0 ? left : right_id < 0 ? right : joined).substr(0, 100) +
                           "', which is not in the vocabulary");
     }
+    words_apart = words_apart && !HasInnerMark(joined);
     table.Insert(left_id, right_id, {static_cast<uint32_t>(rank), id});
   }
-  return std::unique_ptr<TokenModel>(std::make_unique<BpeModel>(std::move(vocabulary), std::move(table), std::move(options)));
+  return std::unique_ptr<TokenModel>(std::make_unique<BpeModel>(
+      std::move(vocabulary), std::move(table), static_cast<uint32_t>(merges.size()), words_apart, std::move(options)));
 }
 
 }  // namespace hone

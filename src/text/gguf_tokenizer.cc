@@ -8,11 +8,11 @@
 #include <algorithm>
 
 #include "text/byte_level.h"
+#include "text/space_mark.h"
 
 namespace hone {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // ▁
 enum TokenType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 std::string WithSpaces(std::string_view text) {

@@ -25,18 +25,13 @@ struct Scratch {
     uint32_t begin, bytes;  // of the text; 0 bytes: merged into its left neighbour
     int32_t prev, next;
   };
-  struct Candidate {
-    int64_t order;  // smaller merges first
-    uint32_t left;
-    uint32_t bytes;  // of both symbols together: tells stale candidates
-  };
   struct PathEnd {
     double score;
     int64_t begin;  // -1: not reached
     int32_t id;
   };
   std::vector<Symbol> symbols;
-  std::vector<Candidate> heap;
+  std::vector<uint64_t> heap;
   std::vector<PathEnd> path;
   std::vector<int32_t> ids;
   std::vector<uint32_t> ranks;
