@@ -40,14 +40,16 @@ void MultiplyCodesScalar(const CodeTile& t) {
 void MultiplyFloatsScalar(const FloatTile& t) {
   for (int row = 0; row < t.rows; ++row) {
     for (int panel = 0; panel < 2; ++panel) {
-      float sum[kPanelRows] = {};
       const float* x = t.x + row * t.x_stride;
       const float* w = t.weights[panel];
-      for (int k = 0; k < t.k; ++k, w += kPanelRows) {
-        for (int n = 0; n < kPanelRows; ++n) sum[n] += w[n] * x[k];
-      }
       float* acc = t.accumulator + row * kTileColumns + panel * kPanelRows;
-      for (int n = 0; n < kPanelRows; ++n) acc[n] += sum[n];
+      for (int begin = 0; begin < t.k; begin += kFloatChain) {
+        float sum[kPanelRows] = {};
+        for (int k = begin; k < std::min(t.k, begin + kFloatChain); ++k, w += kPanelRows) {
+          for (int n = 0; n < kPanelRows; ++n) sum[n] += w[n] * x[k];
+        }
+        for (int n = 0; n < kPanelRows; ++n) acc[n] += sum[n];
+      }
     }
   }
 }

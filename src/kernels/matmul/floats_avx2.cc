@@ -1,5 +1,6 @@
 // F32 arithmetic with AVX2 and FMA: products of F32 weights and rows, rounding rows to int8, codes to F32 weights, float
-// unpacking. Products: six rows by 16 columns, 12 accumulators of 16 registers.
+// unpacking. Products: six rows by 16 columns, 12 accumulators of 16 registers; one or two rows run both chains of a stretch
+// at once.
 #include <string.h>
 
 #include "kernels/matmul/intrinsics.h"
@@ -8,26 +9,44 @@
 namespace hone {
 namespace {
 
-template <int kRows>
-inline void Rows(const FloatTile& t, int row, int panel) {
-  const float* x = t.x + row * t.x_stride;
-  const float* w = t.weights[panel];
-  __m256 acc[kRows][2];
-  for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
-  for (int k = 0; k < t.k; ++k, w += kPanelRows) {
-    if (row == 0 && panel == 0 && 64 * k < t.ahead_bytes) Prefetch(t.ahead + 64 * k, 64);
-    const __m256 a = _mm256_loadu_ps(w), b = _mm256_loadu_ps(w + 8);
+// kChains chains side by side, from element `begin`, each of `length` elements.
+template <int kRows, int kChains>
+inline void Chains(const FloatTile& t, int row, int panel, int begin, int length) {
+  const float* x = t.x + row * t.x_stride + begin;
+  const float* w = t.weights[panel] + begin * kPanelRows;
+  __m256 acc[kChains][kRows][2];
+  for (int c = 0; c < kChains; ++c) {
+    for (int r = 0; r < kRows; ++r) acc[c][r][0] = acc[c][r][1] = _mm256_setzero_ps();
+  }
+  for (int k = 0; k < length; ++k, w += kPanelRows) {
+    const int ahead = 64 * (begin + kChains * k);
+    if (row == 0 && panel == 0 && ahead < t.ahead_bytes) Prefetch(t.ahead + ahead, 64 * kChains);
+#pragma GCC unroll 2
+    for (int c = 0; c < kChains; ++c) {
+      const float* wc = w + c * kFloatChain * kPanelRows;
+      const __m256 a = _mm256_loadu_ps(wc), b = _mm256_loadu_ps(wc + 8);
 #pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-      const __m256 xk = _mm256_set1_ps(x[r * t.x_stride + k]);
-      acc[r][0] = _mm256_fmadd_ps(a, xk, acc[r][0]);
-      acc[r][1] = _mm256_fmadd_ps(b, xk, acc[r][1]);
+      for (int r = 0; r < kRows; ++r) {
+        const __m256 xk = _mm256_set1_ps(x[r * t.x_stride + c * kFloatChain + k]);
+        acc[c][r][0] = _mm256_fmadd_ps(a, xk, acc[c][r][0]);
+        acc[c][r][1] = _mm256_fmadd_ps(b, xk, acc[c][r][1]);
+      }
     }
   }
   float* out = t.accumulator + row * kTileColumns + panel * kPanelRows;
   for (int r = 0; r < kRows; ++r, out += kTileColumns) {
-    _mm256_storeu_ps(out, _mm256_add_ps(_mm256_loadu_ps(out), acc[r][0]));
-    _mm256_storeu_ps(out + 8, _mm256_add_ps(_mm256_loadu_ps(out + 8), acc[r][1]));
+    __m256 low = _mm256_loadu_ps(out), high = _mm256_loadu_ps(out + 8);
+    for (int c = 0; c < kChains; ++c) low = _mm256_add_ps(low, acc[c][r][0]), high = _mm256_add_ps(high, acc[c][r][1]);
+    _mm256_storeu_ps(out, low);
+    _mm256_storeu_ps(out + 8, high);
+  }
+}
+
+template <int kRows>
+inline void Rows(const FloatTile& t, int row, int panel) {
+  if (kRows <= 2 && t.k == 2 * kFloatChain) return Chains<kRows, 2>(t, row, panel, 0, kFloatChain);
+  for (int k = 0; k < t.k; k += kFloatChain) {
+    Chains<kRows, 1>(t, row, panel, k, t.k - k < kFloatChain ? t.k - k : kFloatChain);
   }
 }
 

@@ -1,6 +1,7 @@
 // F32 arithmetic with AVX-512: products of F32 weights and rows, rounding rows to int8, codes to F32 weights, float unpacking.
 //
-// Products: 12 rows by 32 columns, 24 accumulators; each broadcast of x serves two FMAs, each load of weights twelve.
+// Products: 12 rows by 32 columns, 24 accumulators; each broadcast of x serves two FMAs, each load of weights twelve. Up to
+// three rows run both chains of a stretch at once, since two chains alone wait for the four cycles of an FMA.
 #include <string.h>
 
 #include "kernels/matmul/intrinsics.h"
@@ -9,27 +10,45 @@
 namespace hone {
 namespace {
 
-template <int kRows>
-inline void Rows(const FloatTile& t, int row) {
-  const float* x = t.x + row * t.x_stride;
-  const float* w0 = t.weights[0];
-  const float* w1 = t.weights[1];
-  __m512 acc[kRows][2];
-  for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
-  for (int k = 0; k < t.k; ++k, w0 += kPanelRows, w1 += kPanelRows) {
-    if (row == 0 && 64 * k < t.ahead_bytes) Prefetch(t.ahead + 64 * k, 64);
-    const __m512 a = _mm512_loadu_ps(w0), b = _mm512_loadu_ps(w1);
+// kChains chains side by side, from element `begin`, each of `length` elements.
+template <int kRows, int kChains>
+inline void Chains(const FloatTile& t, int row, int begin, int length) {
+  const float* x = t.x + row * t.x_stride + begin;
+  const float* w0 = t.weights[0] + begin * kPanelRows;
+  const float* w1 = t.weights[1] + begin * kPanelRows;
+  constexpr int kNext = kFloatChain * kPanelRows;  // weights from chain to chain
+  __m512 acc[kChains][kRows][2];
+  for (int c = 0; c < kChains; ++c) {
+    for (int r = 0; r < kRows; ++r) acc[c][r][0] = acc[c][r][1] = _mm512_setzero_ps();
+  }
+  for (int k = 0; k < length; ++k, w0 += kPanelRows, w1 += kPanelRows) {
+    const int ahead = 64 * (begin + kChains * k);
+    if (row == 0 && ahead < t.ahead_bytes) Prefetch(t.ahead + ahead, 64 * kChains);
+#pragma GCC unroll 2
+    for (int c = 0; c < kChains; ++c) {
+      const __m512 a = _mm512_loadu_ps(w0 + c * kNext), b = _mm512_loadu_ps(w1 + c * kNext);
 #pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r) {
-      const __m512 xk = _mm512_set1_ps(x[r * t.x_stride + k]);
-      acc[r][0] = _mm512_fmadd_ps(a, xk, acc[r][0]);
-      acc[r][1] = _mm512_fmadd_ps(b, xk, acc[r][1]);
+      for (int r = 0; r < kRows; ++r) {
+        const __m512 xk = _mm512_set1_ps(x[r * t.x_stride + c * kFloatChain + k]);
+        acc[c][r][0] = _mm512_fmadd_ps(a, xk, acc[c][r][0]);
+        acc[c][r][1] = _mm512_fmadd_ps(b, xk, acc[c][r][1]);
+      }
     }
   }
   float* out = t.accumulator + row * kTileColumns;
   for (int r = 0; r < kRows; ++r, out += kTileColumns) {
-    _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), acc[r][0]));
-    _mm512_storeu_ps(out + 16, _mm512_add_ps(_mm512_loadu_ps(out + 16), acc[r][1]));
+    __m512 low = _mm512_loadu_ps(out), high = _mm512_loadu_ps(out + 16);
+    for (int c = 0; c < kChains; ++c) low = _mm512_add_ps(low, acc[c][r][0]), high = _mm512_add_ps(high, acc[c][r][1]);
+    _mm512_storeu_ps(out, low);
+    _mm512_storeu_ps(out + 16, high);
+  }
+}
+
+template <int kRows>
+inline void Rows(const FloatTile& t, int row) {
+  if (kRows <= 3 && t.k == 2 * kFloatChain) return Chains<kRows, 2>(t, row, 0, kFloatChain);
+  for (int k = 0; k < t.k; k += kFloatChain) {
+    Chains<kRows, 1>(t, row, k, t.k - k < kFloatChain ? t.k - k : kFloatChain);
   }
 }
 

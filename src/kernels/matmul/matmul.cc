@@ -194,9 +194,11 @@ class TileWork {
   void Run(int64_t tile, int64_t begin, int64_t end) {
     const int rows = static_cast<int>(end - begin);
     std::memset(buffer_.accumulator, 0, sizeof(float) * kTileColumns * rows);
+    panels_ = weight_.panels_of(tile);
+    next_ = reinterpret_cast<const uint8_t*>(weight_.Find(tile, 0, 0));
     for (int64_t k0 = 0; k0 < weight_.k(); k0 += kernel_.format->stretch()) {
       const int k = static_cast<int>(std::min<int64_t>(weight_.k() - k0, kernel_.format->stretch()));
-      Unpack(tile, k0, k);
+      Unpack(k);
       if (kernel_.uses_codes()) {
         MultiplyCodes(begin, rows, k0, k);
         continue;
@@ -215,19 +217,17 @@ class TileWork {
   }
 
  private:
-  // Unpacks both panels of a stretch. The bytes after it are asked for on the way, half of them here (ahead_ moves on), half
+  // Unpacks both panels of the next stretch. The bytes after it are asked for on the way, half of them here (ahead_ moves on), half
   // while multiplying.
-  void Unpack(int64_t tile, int64_t k0, int k) {
-    panels_ = weight_.panels_of(tile);
-    const auto* chunks = reinterpret_cast<const uint8_t*>(weight_.Find(tile, 0, k0));
-    const int64_t panel_bytes = k / kernel_.format->chunk * static_cast<int64_t>(kernel_.format->chunk_bytes());
-    ahead_ = chunks + kPrefetchBytes;
-    ahead_bytes_ = static_cast<int>(panels_ * panel_bytes / 2);
-    for (int panel = 0; panel < panels_; ++panel, chunks += panel_bytes, ahead_ += panel_bytes / 2) {
+  void Unpack(int k) {
+    const int panel_bytes = k / kernel_.format->chunk * chunk_bytes_;
+    ahead_ = next_ + kPrefetchBytes;
+    ahead_bytes_ = panels_ * panel_bytes / 2;
+    for (int panel = 0; panel < panels_; ++panel, next_ += panel_bytes, ahead_ += panel_bytes / 2) {
       if (kernel_.format->is_float()) {
-        kernel_.unpack->floats(chunks, k, ahead_, buffer_.weights[panel]);
+        kernel_.unpack->floats(next_, k, ahead_, buffer_.weights[panel]);
       } else {
-        kernel_.unpack->codes(chunks, k, ahead_, buffer_.codes[panel], buffer_.scales[panel], buffer_.mins[panel]);
+        kernel_.unpack->codes(next_, k, ahead_, buffer_.codes[panel], buffer_.scales[panel], buffer_.mins[panel]);
       }
     }
   }
@@ -299,8 +299,10 @@ class TileWork {
   WorkerBuffer& buffer_;
   const RoundedInput* input_ = nullptr;
   const GroupSums* sums_ = nullptr;
-  int panels_ = 1;
-  const uint8_t* ahead_ = nullptr;
+  const int chunk_bytes_ = static_cast<int>(kernel_.format->chunk_bytes());
+  int panels_ = 1;                  // of the current tile
+  const uint8_t* next_ = nullptr;   // the next stretch of it
+  const uint8_t* ahead_ = nullptr;  // what to ask for while multiplying
   int ahead_bytes_ = 0;
 };
 

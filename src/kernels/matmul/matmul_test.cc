@@ -118,8 +118,8 @@ TEST_P(MatmulKernelTest, AgreesWithTheReference) {
       const std::vector<float> same = rounded ? RoundedRows(x, stride, m, k) : x;
       std::vector<double> want(m * n), magnitude(m * n);
       MatmulReference(weights.view(), same.data(), rounded ? k : stride, m, bias.data(), want.data(), magnitude.data());
-      // Float operations on the way of one term: two products and two sums a group, or a chain of 128 and its sum.
-      const double steps = rounded ? 4.0 * k / packed.kernel().format->group + 4 : kFloatStretch + k / kFloatStretch + 6;
+      // Float operations on the way of one term: two products and two sums a group, or a chain of 64 and its sum.
+      const double steps = rounded ? 4.0 * k / packed.kernel().format->group + 4 : kFloatChain + k / kFloatChain + 6;
       const double terms = TermsOverWeights(*packed.kernel().format);
       for (int64_t i = 0; i < m * n; ++i) {
         ASSERT_NEAR(y[i], want[i], steps * kUlp * terms * magnitude[i]) << "at " << i;
