@@ -23,7 +23,7 @@ std::vector<std::byte> FromHex(const std::string& text) {
 }
 
 TEST(Dequantize, BlocksOfFilesBitForBit) {
-  std::ifstream file(std::string(HONE_SOURCE_DIR) + "/src/kernels/dequantize/testdata/blocks.txt");
+  std::ifstream file(HONE_SOURCE_DIR "/src/kernels/dequantize/testdata/blocks.txt");
   std::set<std::string> types;
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line[0] == '#') continue;
