@@ -174,8 +174,9 @@ Result<ExprPtr> Parser::ParseBinary(int level) {
     const int line = Next().line;
     HONE_TRY(ExprPtr right, ParseBinary(level + 1));
     if (it->kind == ExprKind::kConcat && left->kind == ExprKind::kConcat) {
+      left->depth = std::max(left->depth, right->depth + 1);
       left->children.push_back(std::move(right));
-      HONE_TRY(left, Finish(std::move(left)));
+      if (left->depth > kMaxTreeDepth) return Fail("expression nested too deeply", line);
     } else {
       HONE_TRY(left, Binary(it->kind, line, std::move(left), std::move(right)));
     }
