@@ -128,6 +128,25 @@ TEST_P(MatmulKernelTest, AgreesWithTheReference) {
   }
 }
 
+// The extreme codes all at once, times the extreme inputs: where 16-bit sums would saturate.
+TEST_P(MatmulKernelTest, ExtremeCodesStayExact) {
+  if (kernel().format->is_float()) return;
+  const int64_t k = std::max<int64_t>(chunk(), 64), n = 32, m = 3;
+  std::vector<float> x(m * k);
+  for (int64_t i = 0; i < k; ++i) x[i] = 2, x[k + i] = -2, x[2 * k + i] = i % 2 == 0 ? 2 : -2;
+  for (const int fill : {0x00, 0x7f, 0x80, 0xff}) {
+    Tensor weights = RandomWeights(GetParam().type, n, k, 1);
+    FillCodes(weights, fill);
+    const PackedMatrix packed = Pack(weights);
+    const std::vector<float> y = Product(packed, x.data(), k, m);
+    std::vector<double> want(m * n), magnitude(m * n);
+    MatmulReference(weights.view(), x.data(), k, m, nullptr, want.data(), magnitude.data());
+    for (int64_t i = 0; i < m * n; ++i) {
+      ASSERT_NEAR(y[i], want[i], 1e-5 * TermsOverWeights(*packed.kernel().format) * magnitude[i]) << "fill " << fill << " at " << i;
+    }
+  }
+}
+
 // The bits of a row do not depend on its company: alone, in any batch, on any number of threads, beside other jobs.
 TEST_P(MatmulKernelTest, BitsDependOnTheRowAlone) {
   const int64_t k = kernel().format->is_float() ? 333 : chunk() == 256 ? 1280 : 1056, n = 200, m = 37;
@@ -281,6 +300,21 @@ TEST(Matmul, RoundingIsTheSameOnEveryIsa) {
     }
   }
   EXPECT_TRUE(CpuHas(Isa::kScalar));
+}
+
+// More rows than one block of rows, so that tiles are visited several times.
+TEST(Matmul, MoreRowsThanABlock) {
+  const Isa isa = std::min(ReadCpuFacts().best_isa(), Isa::kVnni);
+  for (const DType type : {DType::kQ5_K, DType::kF16}) {
+    const int64_t k = 256, n = 70, m = 1100;
+    const std::vector<float> x = RandomRows(m, k, 2);
+    const PackedMatrix packed = Packed(RandomWeights(type, n, k, 1), isa, false);
+    const std::vector<float> all = Product(packed, x.data(), k, m, 2);
+    for (const int64_t row : {0, 511, 512, 513, 1023, 1024, 1099}) {
+      const std::vector<float> alone = Product(packed, x.data() + row * k, k, 1);
+      ASSERT_EQ(0, std::memcmp(all.data() + row * n, alone.data(), n * 4)) << row;
+    }
+  }
 }
 
 // Experts: dozens of small products in one call, few rows each, spread over the threads.

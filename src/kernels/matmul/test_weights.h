@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -17,7 +16,7 @@ inline float RandomNormal(Rng& rng) {  // Box and Muller
   return static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * v));
 }
 
-// Offsets of the f16 fields of a block; {-1} if there are none.
+// Offsets of the f16 fields of a block.
 inline std::vector<int> HalfOffsets(DType type) {
   switch (type) {
     case DType::kQ8_0: case DType::kQ4_0: case DType::kQ5_0: case DType::kIQ4_NL: case DType::kIQ4_XS: return {0};
@@ -60,6 +59,18 @@ inline Tensor RandomWeights(DType type, int64_t n, int64_t k, uint64_t seed) {
     if (type == DType::kMXFP4) data[at] = std::byte(110 + rng.Below(20));
   }
   return tensor;
+}
+
+// Sets every byte but those of the f16 fields (and MXFP4's exponent) to `fill`: all codes alike, at an extreme for 0, 0x7f,
+// 0x80 or 0xff.
+inline void FillCodes(Tensor& weights, int fill) {
+  const size_t block = Info(weights.type()).block_bytes;
+  for (size_t at = 0; at < weights.view().bytes(); at += block) {
+    std::vector<std::byte> filled(block, std::byte(fill));
+    for (const int offset : HalfOffsets(weights.type())) std::memcpy(&filled[offset], weights.data() + at + offset, 2);
+    if (weights.type() == DType::kMXFP4) filled[0] = weights.data()[at];
+    std::memcpy(weights.data() + at, filled.data(), block);
+  }
 }
 
 // Gaussian rows with an outlier every hundred elements or so.
