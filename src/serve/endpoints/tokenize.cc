@@ -24,8 +24,8 @@ std::optional<ApiError> Tokenize(ServeContext& context, std::string_view body, s
   const bool chat = reader.Has("messages");
   bool add_special = !chat, strings = false;
   ChatRequest request;
-  std::string text, model;
-  reader.String("model", &model);
+  std::string text;
+  CheckModel(reader, rules);
   reader.String("prompt", &text);
   reader.Bool("add_special_tokens", &add_special);
   reader.Bool("return_token_strs", &strings);
@@ -60,8 +60,7 @@ std::optional<ApiError> Detokenize(ServeContext& context, std::string_view body,
   if (auto error = CheckNames(document, "", kDetokenizeFields, rules.policy)) return error;
   FieldReader reader(document);
   if (!reader.Has("tokens")) return ApiError{400, "tokens: missing, wanted an array of token ids", "tokens", "missing_field"};
-  std::string model;
-  reader.String("model", &model);
+  CheckModel(reader, rules);
   std::vector<int32_t> ids;
   reader.Ids("tokens", kMaxJsonValues, rules.vocab, &ids);
   if (reader.error()) return reader.error();

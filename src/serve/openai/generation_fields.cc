@@ -10,18 +10,6 @@
 namespace hone {
 namespace {
 
-void ReadModel(FieldReader& reader, const RequestRules& rules) {
-  const Json* model = reader.Get("model");
-  if (model == nullptr) {
-    return reader.Fail({400, "model: missing; this server has \"" + rules.model + "\"", "model", "missing_field"});
-  }
-  if (!model->is_string()) return reader.Fail(BadValue("model", *model, "a string"));
-  if (model->get_ref<const std::string&>() != rules.model) {
-    reader.Fail({404, "model: " + Found(*model) + " does not exist; this server has \"" + rules.model + "\"", "model",
-                 "model_not_found"});
-  }
-}
-
 void ReadStop(FieldReader& reader, std::vector<std::string>* out) {
   const Json* stop = reader.Get("stop");
   if (stop == nullptr) return;
@@ -102,8 +90,21 @@ void ReadResponseFormat(FieldReader& reader) {
 
 }  // namespace
 
+void CheckModel(FieldReader& reader, const RequestRules& rules) {
+  const Json* model = reader.Get("model");
+  if (model == nullptr) return;
+  if (!model->is_string()) return reader.Fail(BadValue("model", *model, "a string"));
+  if (model->get_ref<const std::string&>() != rules.model) {
+    reader.Fail({404, "model: " + Found(*model) + " does not exist; this server has \"" + rules.model + "\"", "model",
+                 "model_not_found"});
+  }
+}
+
 void ReadGenerationFields(FieldReader& reader, const RequestRules& rules, GenerationFields* out) {
-  ReadModel(reader, rules);
+  if (!reader.Has("model")) {
+    reader.Fail({400, "model: missing; this server has \"" + rules.model + "\"", "model", "missing_field"});
+  }
+  CheckModel(reader, rules);
   SequenceRequest& sequence = out->sequence;
   SamplingParams& sampling = sequence.sampling;
   ReadStreamOptions(reader, rules, out);

@@ -26,6 +26,8 @@ struct RequestRules {
   int context = 0;    // the longest sequence
 };
 
+// `model`, where it is sent, names this server's model; anything else is a 404.
+void CheckModel(FieldReader& reader, const RequestRules& rules);
 // `model`, and every common field of a checked object. Not max_tokens: the endpoints differ there.
 void ReadGenerationFields(FieldReader& reader, const RequestRules& rules, GenerationFields* out);
 

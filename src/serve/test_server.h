@@ -1,0 +1,64 @@
+// For tests: a Server over a FakeEngine with a plain chat template, on a free port.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "serve/fake_engine.h"
+#include "serve/serve.h"
+
+namespace hone {
+
+inline constexpr char kTestTemplate[] =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+    "{% if tools %}[tools {{ tools | length }}]{% endif %}"
+    "{% if enable_thinking is defined %}[thinking {{ enable_thinking }}]{% endif %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+
+class ServerTest : public testing::Test {
+ protected:
+  ServerTest() : log_(LogLevel::kOff) {}
+
+  void Start(ServeOptions options = {}, bool chat = true, int context = 1000) {
+    engine_ = std::make_unique<FakeEngine>(context);
+    engine_->Start();
+    std::shared_ptr<const ChatTemplate> chat_template;
+    if (chat) {
+      auto made = ChatTemplate::Create(kTestTemplate, "", "");
+      ASSERT_TRUE(made.has_value());
+      chat_template = std::make_shared<const ChatTemplate>(*made);
+    }
+    options.port = 0;
+    options.name = "fake/model";
+    Runtime runtime;
+    runtime.log = &log_;
+    auto server = Server::Start(*engine_, chat_template, options, runtime);
+    ASSERT_TRUE(server.has_value());
+    server_ = std::move(*server);
+  }
+  void TearDown() override {
+    server_.reset();
+    engine_.reset();
+  }
+
+  int port() const { return server_->port(); }
+  ClientResponse Call(std::string_view method, std::string_view path, std::string_view body = "", std::string_view headers = "") {
+    return TestClient(port()).Call(method, path, body, headers);
+  }
+  ClientResponse Chat(const std::string& content, const std::string& more = "") { return Call("POST", kChat, ChatBody(content, more)); }
+  static std::string ChatBody(const std::string& content, const std::string& more = "") {
+    return JsonWriter().Raw(R"({"model":"fake/model","messages":[{"role":"user","content":)").text() +
+           JsonWriter().String(content).text() + "}]" + (more.empty() ? "" : "," + more) + "}";
+  }
+
+  static constexpr char kChat[] = "/v1/chat/completions";
+  static constexpr char kCompletions[] = "/v1/completions";
+
+  Log log_;
+  std::unique_ptr<FakeEngine> engine_;
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace hone
