@@ -1,5 +1,7 @@
 // Results, threads, buffers, random numbers, ISA names.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -81,6 +83,10 @@ TEST(MappedFile, MissingAndEmptyFilesAreErrorsWithThePath) {
   EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
   EXPECT_NE(missing.error().message.find("/no/such/file"), std::string::npos);
   EXPECT_FALSE(MappedFile::Open("/tmp"));
+  const std::string fifo = testing::TempDir() + "hone_fifo_" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_FALSE(MappedFile::Open(fifo));  // and does not wait for a writer
+  unlink(fifo.c_str());
 }
 
 TEST(Rng, UniformStaysInRangeAndSeedsRepeat) {

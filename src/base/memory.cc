@@ -79,7 +79,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: opening a FIFO returns instead of waiting for a writer; S_ISREG then refuses it.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const int error = errno;
     return Error{error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, path + ": cannot open: " + std::strerror(error)};
