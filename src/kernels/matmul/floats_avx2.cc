@@ -142,12 +142,19 @@ void UnpackF16Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, float* we
 }
 
 void UnpackBF16Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, float* weights) {
-  for (int i = 0; i < k; ++i, chunks += 32, weights += kPanelRows) {
+  const __m256i odd = _mm256_set1_epi32(static_cast<int>(0xffff0000));
+  const auto store = [](float* p, __m256i v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); };
+  for (int i = 0; i + 1 < k; i += 2, chunks += 64, weights += 2 * kPanelRows) {
     if (i % 4 == 0) Prefetch(ahead + 16 * i, 64);
     for (int half = 0; half < 2; ++half) {
-      const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(LoadHalves(chunks + 16 * half)), 16);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + 8 * half), wide);
+      const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunks) + half);
+      store(weights + 8 * half, _mm256_slli_epi32(pairs, 16));
+      store(weights + kPanelRows + 8 * half, _mm256_and_si256(pairs, odd));
     }
+  }
+  if (k % 2 == 0) return;
+  for (int half = 0; half < 2; ++half) {
+    store(weights + 8 * half, _mm256_slli_epi32(_mm256_cvtepu16_epi32(LoadHalves(chunks + 16 * half)), 16));
   }
 }
 

@@ -136,10 +136,14 @@ void UnpackF16Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, float* 
 }
 
 void UnpackBF16Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, float* weights) {
-  for (int i = 0; i < k; ++i, chunks += 32) {
+  const __m512i odd = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+  for (int i = 0; i + 1 < k; i += 2, chunks += 64, weights += 2 * kPanelRows) {
     if (i % 4 == 0) Prefetch(ahead + 16 * i, 64);
-    _mm512_storeu_si512(weights + i * kPanelRows, _mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadHalves(chunks)), 16));
+    const __m512i pairs = _mm512_loadu_si512(chunks);
+    _mm512_storeu_si512(weights, _mm512_slli_epi32(pairs, 16));
+    _mm512_storeu_si512(weights + kPanelRows, _mm512_and_si512(pairs, odd));
   }
+  if (k % 2 != 0) _mm512_storeu_si512(weights, _mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadHalves(chunks)), 16));
 }
 
 }  // namespace hone

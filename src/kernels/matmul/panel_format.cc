@@ -229,11 +229,22 @@ void PackFloats(const std::byte* first, size_t row_stride, int rows, int64_t cou
   }
 }
 
+// Pairs of K neighbours as 32-bit words; an odd last element stands alone.
+void PackBf16(const std::byte* first, size_t row_stride, int rows, int64_t count, std::byte* out) {
+  for (int64_t i = 0; i < count; i += 2) {
+    const size_t bytes = i + 1 < count ? 4 : 2;
+    for (int row = 0; row < kRows; ++row, out += bytes) {
+      const uint32_t zero = 0;
+      std::memcpy(out, row < rows ? first + row * row_stride + 2 * i : reinterpret_cast<const std::byte*>(&zero), bytes);
+    }
+  }
+}
+
 // The list of formats: type, chunk, group, bits of an unpacked code, offset, minimum, pack<block, chunk, bits in the panel>.
 constexpr PanelFormat kFormats[] = {
     {DType::kF32, 1, 0, 0, 0, false, PackFloats<uint32_t>},
     {DType::kF16, 1, 0, 0, 0, false, PackFloats<uint16_t>},
-    {DType::kBF16, 1, 0, 0, 0, false, PackFloats<uint16_t>},
+    {DType::kBF16, 1, 0, 0, 0, false, PackBf16},
     {DType::kQ8_0, 32, 32, 8, 128, false, PackChunks<BlockQ8_0, 32, 8>},
     {DType::kQ4_0, 32, 32, 4, 8, false, PackChunks<BlockQ4_0, 32, 4>},
     {DType::kQ4_1, 32, 32, 4, 0, true, PackChunks<BlockQ4_1, 32, 4>},

@@ -27,7 +27,8 @@
 //   Q3_K        8 x [s_i & 15 | (s_i+8 & 15) << 4], 4 x [s_i >> 4 | s_i+4 >> 4 << 2 | s_i+8 >> 4 << 4 | s_i+12 >> 4 << 6], f16 d
 //   IQ4_XS      4 x [s_i & 15 | (s_i+4 & 15) << 4], 2 x [s_4i >> 4 | s_4i+1 >> 4 << 2 | ...], f16 d
 //
-// Float types: a chunk is one K element of 16 rows, [k][16].
+// Float types: a chunk is one K element of 16 rows, [k][16]. BF16 interleaves pairs in K, [k / 2][16][2] (an odd last element
+// stands alone): a 32-bit word is two F32 by a shift and a mask, and is what VDPBF16PS and TDPBF16PS read.
 #pragma once
 
 #include <cstddef>

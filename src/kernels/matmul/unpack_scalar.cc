@@ -179,10 +179,13 @@ void UnpackF16Scalar(const uint8_t* chunks, int k, const uint8_t*, float* weight
 }
 
 void UnpackBF16Scalar(const uint8_t* chunks, int k, const uint8_t*, float* weights) {
-  for (int i = 0; i < k * kPanelRows; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, chunks + 2 * i, 2);
-    weights[i] = Bf16ToF32(bits);
+  for (int i = 0; i < k; ++i) {
+    const bool alone = i % 2 == 0 && i + 1 == k;  // not one of a pair
+    for (int row = 0; row < kPanelRows; ++row) {
+      uint16_t bits;
+      std::memcpy(&bits, chunks + 4 * (i / 2 * kPanelRows) + (alone ? 2 * row : 4 * row + i % 2 * 2), 2);
+      weights[i * kPanelRows + row] = Bf16ToF32(bits);
+    }
   }
 }
 
