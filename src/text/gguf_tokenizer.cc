@@ -190,6 +190,7 @@ class Reader {
       parts_.malformed = TokenizerParts::Malformed::kReplaced;
     } else {
       options.byte_level = true;
+      if (kind->nfc) parts_.normalizer = MakeFormNormalizer(NormalForm::kNfc);
       parts_.malformed = TokenizerParts::Malformed::kOwnPieces;
     }
     HONE_TRY(parts_.model, MakeBpeModel(vocabulary_, merges, std::move(options)).Context(file_.path() + ": " + kPrefix + "merges"));

@@ -71,7 +71,19 @@ std::unique_ptr<Normalizer> MakeSequenceNormalizer(std::vector<std::unique_ptr<N
 }
 
 std::unique_ptr<Normalizer> MakeFormNormalizer(NormalForm form) {
-  return Make([form](std::string* text) { *text = Normalize(*text, form); });
+  return Make([form](std::string* text) {
+    std::string out;
+    for (std::string_view rest = *text; !rest.empty();) {
+      const size_t good = ValidUtf8Prefix(rest);
+      out += Normalize(rest.substr(0, good), form);
+      rest.remove_prefix(good);
+      if (rest.empty()) break;
+      const size_t bad = Utf8At(rest, 0).bytes;
+      out.append(rest.substr(0, bad));
+      rest.remove_prefix(bad);
+    }
+    *text = std::move(out);
+  });
 }
 
 std::unique_ptr<Normalizer> MakeLowercaseNormalizer() { return Make(Lower); }

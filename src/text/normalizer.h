@@ -21,7 +21,7 @@ class Normalizer {
 };
 
 std::unique_ptr<Normalizer> MakeSequenceNormalizer(std::vector<std::unique_ptr<Normalizer>> parts);
-std::unique_ptr<Normalizer> MakeFormNormalizer(NormalForm form);
+std::unique_ptr<Normalizer> MakeFormNormalizer(NormalForm form);  // any bytes; malformed ones stay
 std::unique_ptr<Normalizer> MakeLowercaseNormalizer();
 std::unique_ptr<Normalizer> MakeStripNormalizer(bool left, bool right);
 std::unique_ptr<Normalizer> MakeStripAccentsNormalizer();

@@ -125,11 +125,12 @@ constexpr std::string_view kTabsAndSpaces =
 constexpr std::string_view kPunctuation =
     R"([\p{P}!-/:-@\[-`{-~])";
 
-enum Flags { kIgnoreMerges = 1, kAddBos = 2, kSpaceMark = 4 };
+enum Flags { kIgnoreMerges = 1, kAddBos = 2, kSpaceMark = 4, kNfc = 8 };
 
 const std::vector<PreKind>& Kinds() {
 #define PRE_KIND(name, flags, ...) \
-  PreKind{name, {__VA_ARGS__}, ((flags) & kIgnoreMerges) != 0, ((flags) & kAddBos) != 0, ((flags) & kSpaceMark) != 0},
+  PreKind{name, {__VA_ARGS__}, ((flags) & kIgnoreMerges) != 0, ((flags) & kAddBos) != 0, ((flags) & kSpaceMark) != 0, \
+          ((flags) & kNfc) != 0},
   static const std::vector<PreKind> kinds = {
 #include "text/pre_tokenizers.inc"
   };

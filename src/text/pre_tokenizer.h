@@ -80,6 +80,7 @@ struct PreKind {
   bool ignore_merges = false;
   bool add_bos = false;         // unless the file says otherwise
   bool space_mark = false;      // ▁ for spaces and raw UTF-8 with <0xNN> tokens, no byte alphabet
+  bool nfc = false;             // text is put in NFC first
 };
 // nullptr if unknown.
 const PreKind* FindPreKind(std::string_view name);
