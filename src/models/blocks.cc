@@ -33,14 +33,20 @@ Buffer Floats(int64_t rows, int64_t width) { return Buffer(static_cast<size_t>(r
 int64_t QueryWidth(const ModelConfig& config) { return int64_t{config.heads} * config.head_width; }
 int64_t KvWidth(const ModelConfig& config) { return int64_t{config.kv_heads} * config.head_width; }
 
+// F of the layers without experts, 0 if there are none.
+int64_t DenseWidth(const ModelConfig& config) {
+  const bool dense = std::any_of(config.layer.begin(), config.layer.end(), [](const LayerConfig& layer) { return !layer.experts; });
+  return dense ? config.ffn_width : 0;
+}
+
 // Numbers a row needs in gate and up, over all its experts.
 int64_t FfnNumbers(const ModelConfig& config) {
-  return std::max({int64_t{config.ffn_width}, int64_t{config.experts_per_token} * config.expert_ffn_width,
+  return std::max({DenseWidth(config), int64_t{config.experts_per_token} * config.expert_ffn_width,
                    int64_t{config.shared_ffn_width}});
 }
 
 int64_t LongestInput(const ModelConfig& config) {
-  return std::max({int64_t{config.width}, QueryWidth(config), int64_t{config.ffn_width}, int64_t{config.expert_ffn_width},
+  return std::max({int64_t{config.width}, QueryWidth(config), DenseWidth(config), int64_t{config.expert_ffn_width},
                    int64_t{config.shared_ffn_width}});
 }
 

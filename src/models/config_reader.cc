@@ -359,7 +359,7 @@ Result<void> CheckConfig(const ModelConfig& config, const std::string& origin) {
     experts |= layer.experts;
   }
   if (experts && (config.experts < 1 || config.experts_per_token < 1 || config.expert_ffn_width < 1 ||
-                  config.experts_per_token > config.experts)) {
+                  config.experts_per_token > std::min(config.experts, kMaxChosenExperts))) {
     return bad(fmt::format("{} of {} experts of width {} cannot be", config.experts_per_token, config.experts,
                            config.expert_ffn_width));
   }

@@ -18,7 +18,7 @@ namespace hone {
 
 // Limits on what a file may say. Generous against any published model; far below what an int or a product of two can hold.
 inline constexpr int kMaxLayers = 1024, kMaxWidth = 1 << 17, kMaxHeads = 4096, kMaxFfnWidth = 1 << 21, kMaxVocab = 1 << 24,
-                     kMaxContext = 1 << 28, kMaxExperts = 4096;
+                     kMaxContext = 1 << 28, kMaxExperts = 4096, kMaxChosenExperts = 64;
 
 // What a family's class assumes where config.json leaves a key out.
 struct HfDefaults {

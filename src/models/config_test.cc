@@ -187,6 +187,15 @@ TEST(HfConfig, ExpertsAndDenseLayers) {
   EXPECT_EQ(config->expert_ffn_width, 24);
 }
 
+TEST(HfConfig, ExpertsOfNoLayerAreForgotten) {
+  const auto config = Read(As("Qwen3MoeForCausalLM", {{"num_experts", "4096"}, {"num_experts_per_tok", "4096"},
+      {"moe_intermediate_size", "2000000"}, {"mlp_only_layers", "[0, 1, 2]"}}));
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  EXPECT_EQ(config->experts, 0);
+  EXPECT_EQ(config->experts_per_token, 0);
+  EXPECT_EQ(config->expert_ffn_width, 0);
+}
+
 struct Refusal {
   std::map<std::string, std::string> changes;
   ErrorCode code;
@@ -236,6 +245,8 @@ TEST(HfConfig, RefusesByName) {
           R"(["full_attention", "linear_attention", "full_attention"])"}}), kNo, "linear_attention"},
       {As("MixtralForCausalLM", {{"num_local_experts", "2"}, {"num_experts_per_tok", "3"}}), kBad, "num_experts_per_tok is 3"},
       {As("MixtralForCausalLM", {{"num_local_experts", "0"}}), kBad, "num_local_experts is 0"},
+      {As("MixtralForCausalLM", {{"num_local_experts", "99999"}}), kBad, "num_local_experts is 99999"},
+      {As("MixtralForCausalLM", {{"num_local_experts", "100"}, {"num_experts_per_tok", "65"}}), kBad, "65 of 100 experts"},
       {As("Gemma2ForCausalLM", {{"query_pre_attn_scalar", "0"}}), kBad, "query_pre_attn_scalar is 0"},
       {As("GraniteForCausalLM", {{"logits_scaling", "0"}}), kBad, "logits_scaling is 0"},
       {As("MambaForCausalLM"), kNo, "known families: llama, mixtral"},

@@ -66,6 +66,12 @@ Result<const Family*> FindHfFamily(const JsonConfig& json) {
   return UnknownArchitecture(json.origin(), name);
 }
 
+// Numbers of experts that no layer has would only reserve memory.
+void ForgetUnusedExperts(ModelConfig& config) {
+  if (std::any_of(config.layer.begin(), config.layer.end(), [](const LayerConfig& layer) { return layer.experts; })) return;
+  config.experts = config.experts_per_token = config.expert_ffn_width = config.shared_ffn_width = 0;
+}
+
 class Decoder final : public Model {
  public:
   Decoder(std::shared_ptr<const Checkpoint> checkpoint, const Runtime& runtime, const LoadOptions& options,
@@ -131,6 +137,7 @@ Result<ModelConfig> ReadModelConfig(const Checkpoint& checkpoint) {
     HONE_TRY(config.architecture, file->String("general.architecture"));
     HONE_TRY(config.name, file->String("general.name", config.name));
     HONE_RETURN_IF_ERROR(family->read_gguf(*file, config));
+    ForgetUnusedExperts(config);
     HONE_RETURN_IF_ERROR(CheckConfig(config, file->path()));
     return config;
   }
@@ -148,6 +155,7 @@ Result<ModelConfig> ReadModelConfig(const Checkpoint& checkpoint) {
     HONE_TRY(json, json.Object("text_config"));
   }
   HONE_RETURN_IF_ERROR(family->read_hf(json, config));
+  ForgetUnusedExperts(config);
   HONE_RETURN_IF_ERROR(CheckConfig(config, json.origin()));
   return config;
 }
