@@ -1,0 +1,204 @@
+// hone convert: a model into another format, where that is exact; --type rounds on purpose and says how much.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <CLI/CLI.hpp>
+
+#include "cli/command.h"
+#include "cli/exit_codes.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/model_path.h"
+#include "cli/progress.h"
+#include "formats/gguf_writer.h"
+#include "formats/safetensors_writer.h"
+#include "kernels/dequantize/dequantize.h"
+#include "models/gguf_export.h"
+#include "models/model.h"
+#include "text/chat_template.h"
+#include "text/gguf_vocabulary.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ConvertCommand : public Command {
+ public:
+  void AddFlags(CLI::App& app) override {
+    app.add_option("IN", in_, "GGUF file or Hugging Face folder")->required();
+    app.add_option("OUT", out_, "a new file (*.gguf) or folder; what is there is not overwritten without --force")->required();
+    app.add_option("--type", type_, "type of matrices: f32, f16 or bf16 (default: as they are)")
+        ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+    app.add_flag("--force", force_, "overwrite OUT");
+  }
+
+  Result<int> Run(const CommonFlags& flags) override {
+    CatchInterrupts();
+    std::error_code ignored;
+    if (fs::exists(out_, ignored) && !force_) return UsageError(out_ + " exists; --force overwrites it");
+    if (fs::equivalent(in_, out_, ignored)) return UsageError("IN and OUT are the same");
+    HONE_TRY(const auto checkpoint, OpenModel(in_));
+    if (checkpoint->tensors().empty()) return InvalidInput(checkpoint->path() + ": no weights to convert");
+    const bool to_gguf = out_.ends_with(".gguf");
+    progress_shown_ = flags.progress();
+    if (checkpoint->is_folder() && to_gguf) {
+      HONE_RETURN_IF_ERROR(FolderToGguf(checkpoint));
+    } else if (checkpoint->is_folder()) {
+      HONE_RETURN_IF_ERROR(FolderToFolder(*checkpoint));
+    } else if (to_gguf) {
+      HONE_RETURN_IF_ERROR(GgufToGguf(*checkpoint));
+    } else {
+      return Unsupported("GGUF to a Hugging Face folder: GGUF leaves out parts of config.json, so that is not exact; "
+                         "give OUT a name that ends in .gguf");
+    }
+    if (!flags.quiet) Report();
+    return kExitDone;
+  }
+
+ private:
+  std::optional<DType> type() const {
+    if (type_.empty()) return std::nullopt;
+    return type_ == "f32" ? DType::kF32 : type_ == "f16" ? DType::kF16 : DType::kBF16;
+  }
+
+  // Matrices become --type; vectors, and integers, stay.
+  DType NewType(const TensorView& view) const {
+    return type() && view.shape.rank() > 1 && CanDequantize(view.type) ? *type() : view.type;
+  }
+
+  Result<void> FolderToGguf(const std::shared_ptr<const Checkpoint>& checkpoint) {
+    HONE_TRY(const GgufExport model, GgufExport::Make(checkpoint, type()));
+    const std::string tokenizer_path = checkpoint->path() + "/tokenizer.json";
+    HONE_TRY(const std::string tokenizer_json, ReadText(tokenizer_path));
+    HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint));
+    HONE_TRY(const auto vocabulary, GgufVocabulary(tokenizer_json, tokenizer_path, *tokenizer, model.config().vocab));
+    GgufMetadata metadata = model.metadata();
+    metadata.insert(metadata.end(), vocabulary.begin(), vocabulary.end());
+    HONE_RETURN_IF_ERROR(AddPreKind(vocabulary, *tokenizer, &metadata));
+    if (const auto chat = ChatTemplateFromCheckpoint(*checkpoint)) {
+      metadata.emplace_back("tokenizer.chat_template", GgufString(chat->source()));
+    }
+
+    // Under another name until a reader of the result is seen to get the same model and the same ids.
+    const std::string unverified = out_ + ".unverified.gguf";
+    const Result<void> written = WriteAndVerify(model, metadata, unverified, *tokenizer);
+    std::error_code error;
+    if (written) fs::rename(unverified, out_, error);
+    if (!written || error) fs::remove(unverified);
+    if (error) return IoError(out_ + ": " + error.message());
+    return written;
+  }
+
+  // The kind is found by trying on a file that holds the vocabulary alone.
+  Result<void> AddPreKind(const GgufMetadata& vocabulary, const Tokenizer& tokenizer, GgufMetadata* metadata) const {
+    const std::string trial = out_ + ".vocabulary.gguf";
+    HONE_RETURN_IF_ERROR(WriteGguf(trial, {.metadata = vocabulary, .tensors = {}}));
+    const auto file = GgufFile::Open(trial);
+    const Result<std::string> pre = file ? FindGgufPreKind(**file, tokenizer) : Result<std::string>(file.error());
+    fs::remove(trial);
+    if (!pre) return pre.error();
+    if (!pre->empty()) metadata->emplace_back("tokenizer.ggml.pre", GgufString(*pre));
+    return {};
+  }
+
+  Result<void> WriteAndVerify(const GgufExport& model, const GgufMetadata& metadata, const std::string& path,
+                              const Tokenizer& tokenizer) {
+    ProgressLine progress("writing " + out_, progress_shown_);
+    HONE_TRY(const auto writer, GgufWriter::Create(path, metadata, model.tensors()));
+    HONE_RETURN_IF_ERROR(model.Write(*writer, [&](uint64_t done, uint64_t total) {
+      progress.Update(done, total);
+      return !Interrupted();
+    }, &tally_));
+    HONE_RETURN_IF_ERROR(CheckTally());
+    HONE_RETURN_IF_ERROR(writer->Commit());
+    HONE_TRY(const auto back, Checkpoint::Open(path));
+    HONE_TRY(const ModelConfig config, ReadModelConfig(*back));
+    HONE_RETURN_IF_ERROR(CheckSameModel(model.config(), config));
+    HONE_TRY(const auto back_tokenizer, Tokenizer::FromCheckpoint(*back));
+    return CheckSameIds(tokenizer, *back_tokenizer);
+  }
+
+  Result<void> GgufToGguf(const Checkpoint& checkpoint) {
+    GgufMetadata metadata;
+    for (const auto& [key, value] : checkpoint.gguf()->metadata()) {
+      if (key.rfind("split.", 0) == 0) continue;
+      const bool file_type = key == "general.file_type" && type();
+      metadata.emplace_back(key, file_type ? GgufU32(type_ == "f32" ? 0 : type_ == "f16" ? 1 : 32) : value);
+    }
+    std::vector<TensorInfo> infos;
+    for (const NamedTensor& tensor : checkpoint.tensors()) {
+      infos.push_back({tensor.name, NewType(tensor.view), tensor.view.shape});
+    }
+    HONE_TRY(const auto writer, GgufWriter::Create(out_, metadata, infos));
+    HONE_RETURN_IF_ERROR(CopyTensors(checkpoint, infos, [&](std::span<const std::byte> bytes) { return writer->Append(bytes); }));
+    return writer->Commit();
+  }
+
+  Result<void> FolderToFolder(const Checkpoint& checkpoint) {
+    std::error_code error;
+    fs::create_directories(out_, error);
+    if (error) return IoError(out_ + ": " + error.message());
+    std::vector<TensorInfo> infos;
+    for (const NamedTensor& tensor : checkpoint.tensors()) {
+      infos.push_back({tensor.name, NewType(tensor.view), tensor.view.shape});
+    }
+    HONE_TRY(const auto writer, SafetensorsWriter::Create(out_ + "/model.safetensors", infos, {{"format", "pt"}}));
+    HONE_RETURN_IF_ERROR(CopyTensors(checkpoint, writer->order(), [&](std::span<const std::byte> bytes) { return writer->Append(bytes); }));
+    HONE_RETURN_IF_ERROR(writer->Commit());
+    // What is beside the weights is the same in both; torch_dtype in config.json is a hint that readers check against the file.
+    for (const auto& entry : fs::directory_iterator(checkpoint.path(), error)) {
+      const std::string name = entry.path().filename();
+      if (!entry.is_regular_file() || name.find(".safetensors") != std::string::npos || name.ends_with(".bin") || name.ends_with(".gguf")) continue;
+      fs::copy_file(entry.path(), fs::path(out_) / name, fs::copy_options::overwrite_existing, error);
+      if (error) return IoError((fs::path(out_) / name).string() + ": " + error.message());
+    }
+    return {};
+  }
+
+  template <typename Append>
+  Result<void> CopyTensors(const Checkpoint& checkpoint, const std::vector<TensorInfo>& infos, Append append) {
+    ProgressLine progress("writing " + out_, progress_shown_);
+    uint64_t total = 0, done = 0;
+    for (const TensorInfo& info : infos) total += info.bytes();
+    std::vector<std::byte> row;
+    for (const TensorInfo& info : infos) {
+      const TensorView& view = checkpoint.FindTensor(info.name)->view;
+      if (info.type == view.type) {
+        HONE_RETURN_IF_ERROR(append(std::span(view.data, view.bytes())));
+        tally_.values += static_cast<uint64_t>(view.shape.elements());
+      } else {
+        row.resize(BytesFor(info.type, view.shape.back()));
+        for (int64_t i = 0; i < view.shape.rows(); ++i) {
+          ConvertRows(view, i, 1, false, info.type, row.data(), &tally_);
+          HONE_RETURN_IF_ERROR(append(std::span<const std::byte>(row)));
+        }
+      }
+      checkpoint.Release(view);
+      progress.Update(done += info.bytes(), total);
+      if (Interrupted()) return Error{ErrorCode::kCancelled, "stopped; nothing was written"};
+    }
+    return CheckTally();
+  }
+
+  Result<void> CheckTally() const {
+    if (tally_.overflowed == 0) return {};
+    return Unsupported(fmt::format("{} values are beyond the range of {}; use --type bf16 or f32", tally_.overflowed, type_));
+  }
+
+  void Report() const {
+    const std::string how = tally_.rounded == 0 ? "exact" : fmt::format("{} of {} values rounded to {}", tally_.rounded, tally_.values, type_);
+    std::fputs(fmt::format("{}: {} values, {}\n", out_, tally_.values, how).c_str(), stderr);
+  }
+
+  std::string in_, out_, type_;
+  bool force_ = false, progress_shown_ = false;
+  RoundingCount tally_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeConvertCommand() { return std::make_unique<ConvertCommand>(); }
+
+}  // namespace hone
