@@ -77,6 +77,10 @@ class ConvertCommand : public Command {
     GgufMetadata metadata = model.metadata();
     metadata.insert(metadata.end(), vocabulary.begin(), vocabulary.end());
     HONE_RETURN_IF_ERROR(AddPreKind(vocabulary, *tokenizer, &metadata));
+    if (Normalises(*tokenizer)) {
+      std::fputs("hone convert: this tokenizer composes characters first (NFC), which GGUF cannot say; other readers give other "
+                 "ids for text that is not composed\n", stderr);
+    }
     if (const auto chat = ChatTemplateFromCheckpoint(*checkpoint)) {
       metadata.emplace_back("tokenizer.chat_template", GgufString(chat->source()));
     }

@@ -37,9 +37,8 @@ Error PathNotFound(const std::string& path) {
   const std::string name = full.filename().string();
   std::error_code error;
   if (!fs::is_directory(parent, error)) {
-    return NotFound(
-        path + ": no such file or folder (there is no folder " + parent.string() +
-        "); give a GGUF file or a model folder, or fetch a model of the hub first with `hone pull OWNER/NAME`");
+    return NotFound(path + ": no such file or folder (there is no folder " + parent.string() +
+                    "); give a GGUF file, a Hugging Face folder, or builtin");
   }
   const std::vector<std::string> entries = Entries(parent);
   std::vector<std::string> near;
@@ -49,8 +48,7 @@ Error PathNotFound(const std::string& path) {
     if (longer && near.size() < 3) near.push_back(entry);
   }
   if (near.empty()) {
-    return NotFound(path + ": no such file or folder; give a GGUF file or a model folder, or fetch a model of the hub "
-                           "first with `hone pull OWNER/NAME`");
+    return NotFound(path + ": no such file or folder; give a GGUF file, a Hugging Face folder, or builtin");
   }
   for (std::string& entry : near) entry = (parent / entry).string();
   return NotFound(path + ": no such file or folder; did you mean " + Joined(near, 3) + "?");

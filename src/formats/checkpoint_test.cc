@@ -84,7 +84,7 @@ TEST(Checkpoint, PathsThatAreNotThere) {
   EXPECT_ERROR(Checkpoint::Open(folder / "lama-3-8b.gguf"), "did you mean " + (folder / "llama-3-8b.gguf"));
   EXPECT_ERROR(Checkpoint::Open(folder / "llama-3"), "did you mean");
   EXPECT_ERROR(Checkpoint::Open(folder / "zzz"), "no such file or folder; give a GGUF file");
-  EXPECT_ERROR(Checkpoint::Open(folder / "owner/name"), "hone pull OWNER/NAME");
+  EXPECT_ERROR(Checkpoint::Open(folder / "owner/name"), "there is no folder");
   EXPECT_EQ(Checkpoint::Open(folder / "zzz").error().code, ErrorCode::kNotFound);
   EXPECT_ERROR(Checkpoint::Open(""), "no such file");
   EXPECT_ERROR(Checkpoint::Open(folder / "llama-3-8b.gguf/inner"), "no such file");

@@ -41,12 +41,12 @@ Result<std::vector<std::string>> Merges(const json& model, std::string_view orig
 }
 
 // Texts on which pre-tokenizer kinds differ: contractions in both cases, digit runs, spaces and line ends, punctuation next to
-// letters, other scripts, marks, emoji.
+// letters, other scripts, emoji. All in NFC: GGUF holds no Unicode normalisation.
 const char* const kProbes[] = {
     "Hello world", " Hello  World   3 spaces\n\n\nlines \t tabs\r\n end  ", "I'm you're WE'LL they'D 'tis it's-'S",
     "1 12 123 1234 12345 1234567 3.14159 1,000,000 x2 2x 10km", "foo_bar(baz[0], \"qux\") != 'a'; // ok?\n\treturn x->y;\n",
     "\xc3\x84pfel caf\xc3\xa9 na\xc3\xafve \xe2\x80\x99s \xc2\xbd \xd9\xa1\xd9\xa2\xd9\xa3", "\xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c\xe4\xb8\x96\xe7\x95\x8c\xe3\x80\x82 \xe3\x81\x93\xe3\x82\x93\xe3\x81\xab\xe3\x81\xa1\xe3\x81\xaf",
-    "\xd0\x9f\xd1\x80\xd0\xb8\xd0\xb2\xd0\xb5\xd1\x82 \xce\xb3\xce\xb5\xce\xb9\xce\xac \xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d e\xcc\x81 \xe0\xa4\xa8\xe0\xa4\xae\xe0\xa4\xb8\xe0\xa5\x8d\xe0\xa4\xa4\xe0\xa5\x87", "\xf0\x9f\x98\x80\xf0\x9f\x9a\x80 ok \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb\xe2\x80\xa6!!!???...",
+    "\xd0\x9f\xd1\x80\xd0\xb8\xd0\xb2\xd0\xb5\xd1\x82 \xce\xb3\xce\xb5\xce\xb9\xce\xac \xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d \xe0\xa4\xa8\xe0\xa4\xae\xe0\xa4\xb8\xe0\xa5\x8d\xe0\xa4\xa4\xe0\xa5\x87", "\xf0\x9f\x98\x80\xf0\x9f\x9a\x80 ok \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb\xe2\x80\xa6!!!???...",
     "CamelCaseHTTPServer ABC def's", "    indented\n        more\n\n  \n x", "=====-----//////\n\n###", "\n", " ", "a", ""};
 
 // The text on which the two part, or nullptr.
@@ -58,6 +58,8 @@ const char* FirstDifference(const Tokenizer& a, const Tokenizer& b) {
 }
 
 }  // namespace
+
+bool Normalises(const Tokenizer& tokenizer) { return tokenizer.Encode("e\xcc\x81") == tokenizer.Encode("\xc3\xa9"); }
 
 Result<std::vector<std::pair<std::string, GgufValue>>> GgufVocabulary(std::string_view tokenizer_json, std::string_view origin,
                                                                      const Tokenizer& tokenizer, int vocab) {

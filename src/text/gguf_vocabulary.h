@@ -25,4 +25,8 @@ Result<std::string> FindGgufPreKind(const GgufFile& file, const Tokenizer& token
 // The two give the same ids on those texts, special tokens included. An error says on which text they part.
 Result<void> CheckSameIds(const Tokenizer& a, const Tokenizer& b);
 
+// Whether the tokenizer composes characters (NFC) first, as Qwen's tokenizer.json does. GGUF cannot say that: ids differ for text
+// that is not composed.
+bool Normalises(const Tokenizer& tokenizer);
+
 }  // namespace hone
