@@ -120,7 +120,8 @@ class WeightMapMaker {
     Shape wanted = WholeShape(rule, !folder && expert >= 0);
     const NamedTensor* tensor = checkpoint_.FindTensor(name);
     if (tensor == nullptr) {
-      return InvalidInput(fmt::format("{}: tensor {} is missing; wanted {}", checkpoint_.path(), name, wanted.ToString()));
+      const char* hint = rule.name == "output.weight" ? " (or tie_word_embeddings true in config.json)" : "";
+      return InvalidInput(fmt::format("{}: tensor {} is missing; wanted {}{}", checkpoint_.path(), name, wanted.ToString(), hint));
     }
     TensorView view = tensor->view;
     if (wanted.rank() == 2 && wanted[0] == 1 && view.shape == Shape{wanted[1]}) view.shape = wanted;  // converters drop a 1

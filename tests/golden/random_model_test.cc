@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "base/random.h"
 #include "golden/driver.h"
@@ -80,6 +81,38 @@ TEST_P(RandomModelTest, FastPathEqualsReference) {
     const std::unique_ptr<Model> blocks = LoadModel(random.blocks_gguf, machine.runtime(isa), {.exact = true});
     ASSERT_TRUE(blocks);
     ExpectClose(RunFast(*blocks, tokens, final_length, rng), RunReference(random.blocks_gguf, tokens, final_length));
+  }
+  std::filesystem::remove_all(where);
+}
+
+// A file may hold any numbers: NaN and infinite weights give NaN logits, never a crash.
+TEST(BrokenWeights, NeverCrash) {
+  const std::string where = testing::TempDir() + "/broken_weights";
+  std::filesystem::create_directories(where);
+  Machine machine;
+  for (const std::string family : {"llama", "qwen3moe", "gemma2", "olmo2"}) {
+    SCOPED_TRACE(family);
+    Rng rng(5);
+    const RandomModel random = WriteRandomModel(family, rng, where);
+    {
+      std::fstream file(random.folder + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(0, std::ios::end);
+      const int64_t bytes = file.tellg(), damaged = bytes / 3;
+      file.seekp(bytes - damaged);
+      for (int64_t i = 0; i < damaged; ++i) file.put(static_cast<char>(i % 97 < 4 ? 0xff : 0x7f));  // NaN, and about 3e38
+    }
+    for (const Isa isa : machine.isas()) {
+      const std::unique_ptr<Model> model = LoadModel(random.folder, machine.runtime(isa));
+      ASSERT_NE(model, nullptr);
+      Sequences sequences(*model, 4);
+      sequences.Feed({{0, {1, 2, 3, 4, 5}}});
+      const auto logits = sequences.Feed({{0, {6}}}, std::vector<int32_t>{});
+      EXPECT_TRUE(logits.empty());
+      bool odd = false;
+      const auto last = sequences.Feed({{0, {7}}});
+      for (const float logit : last[0]) odd |= !std::isfinite(logit);
+      EXPECT_TRUE(odd);
+    }
   }
   std::filesystem::remove_all(where);
 }
