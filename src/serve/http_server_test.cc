@@ -112,7 +112,7 @@ TEST_F(Connections, BodyLimit) {
   std::string body = ChatBody("");
   body = ChatBody(std::string(1000 - body.size(), 'a'));
   ASSERT_EQ(body.size(), 1000u);
-  EXPECT_EQ(Call("POST", kChat, body).status, 400);  // read, but too long for the context
+  EXPECT_EQ(Call("POST", kChat, body).status, 200);
   EXPECT_EQ(Call("POST", kChat, body + " ").status, 413);
   // Refused by the header alone: no byte of the body is sent.
   TestClient client(port());
@@ -284,7 +284,7 @@ TEST_F(Connections, PingsInSilence) {
   Start(options);
   TestClient client(port());
   client.Send(Post(ChatBody("hold", R"("stream":true)")));
-  ASSERT_TRUE(client.ReadUntil(": ping\n\n\r\n9\r\n: ping\n\n"));
+  ASSERT_TRUE(client.ReadUntil(": ping\n\n\r\n8\r\n: ping\n\n"));
   engine_->ReleaseHeld();
   const ClientResponse response = client.ReadResponse();
   EXPECT_EQ(response.body.rfind(": ping\n\n", 0), 0u);
@@ -417,7 +417,7 @@ TEST(HttpText, Targets) {
 }
 
 TEST(JsonText, AlwaysValid) {
-  EXPECT_EQ(JsonWriter().String("a\"\\\n\x01\x7f").text(), "\"a\\\"\\\\\\n\\u0001\x7f\"");
+  EXPECT_EQ(JsonWriter().String("a\"\\\n\x01\x7f").text(), "\"a\\\"\\\\\\n\\u0001\\u007f\"");
   EXPECT_EQ(RepairUtf8("\xF0\x9F\x98"), "\xEF\xBF\xBD");
   EXPECT_EQ(RepairUtf8("a\xFF\xC0\x80z"), "a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz");
   EXPECT_EQ(RepairUtf8("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");

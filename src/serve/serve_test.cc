@@ -344,6 +344,17 @@ TEST_F(Endpoints, MethodsAndPaths) {
   EXPECT_EQ(Call("POST", kChat, ChatBody("x"), "Content-Type: application/json; charset=utf-8\r\n").status, 200);
 }
 
+TEST_F(Endpoints, ThePageIsServed) {
+  Start();
+  const ClientResponse page = Call("GET", "/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.header("content-type"), "text/html; charset=utf-8");
+  EXPECT_NE(page.header("content-security-policy").find("default-src 'none'"), std::string::npos);
+  EXPECT_EQ(page.body.rfind("<!doctype html>", 0), 0u);
+  EXPECT_NE(page.body.find("v1/chat/completions"), std::string::npos);
+  EXPECT_EQ(page.body.find("innerHTML"), std::string::npos);
+}
+
 TEST_F(Endpoints, RequestIds) {
   Start();
   EXPECT_EQ(Call("GET", "/health", "", "X-Request-Id: abc-1\r\n").header("x-request-id"), "abc-1");

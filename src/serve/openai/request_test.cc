@@ -303,7 +303,7 @@ TEST(Request, BadBodies) {
   const std::pair<std::string, const char*> cases[] = {
       {"", "empty"},
       {"{", "line 1, column 2"},
-      {"{\"model\":\"m\",\n \"n\": 1,}", "line 2, column 10"},
+      {"{\"model\":\"m\",\n \"n\": 1,}", "line 2, column 9"},
       {"[]", "not a JSON object"},
       {"\"a\"", "not a JSON object"},
       {"{\"a\":\"\xFF\"}", "not valid UTF-8 at byte 6"},
