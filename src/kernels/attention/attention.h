@@ -6,7 +6,8 @@
 //   With a sink s[h], exp(s[h] - max) is added to the softmax's denominator only.
 //
 // The value of an output row depends on its query, its keys and its values alone: not on how a prompt was cut into chunks,
-// on other sequences of the step, on the number of threads. (Tiles are whole KV blocks, visited in order.)
+// on other sequences of the step, on the number of threads. (Tiles are whole KV blocks, visited in
+// order.)
 #pragma once
 
 #include <cstdint>
@@ -49,6 +50,9 @@ struct KvStoreJob {
   KvView kv;
 };
 
+// One fork-join a call at most. NaN and infinities give what arithmetic gives; they reach only rows that see them. Attention
+// allocates only where it splits one long sequence over many threads (docs/kernels-attention.md).
+// REQUIRES: 1 <= E <= kMaxHeadWidth; the keys and values of [0, first_position + rows) are stored before Attention.
 void StoreKv(std::span<const KvStoreJob> jobs, Isa isa, ThreadPool& threads);
 void Attention(std::span<const AttentionJob> jobs, const AttentionParams& params, Isa isa, ThreadPool& threads);
 
