@@ -1,5 +1,6 @@
-// BPE merges by rank, leftmost first among equals. Short pieces scan an array of ranks; long ones use a queue over a linked
-// list (merge_queue.h), so that a piece of megabytes (no pre-tokenizer splits "aaaa…") costs little more a symbol.
+// BPE merges by rank, leftmost first among equals. Short pieces scan an array of ranks; long ones use a queue over a
+// linked list (merge_queue.h), so that a piece of megabytes (no pre-tokenizer splits "aaaa…") costs little more a
+// symbol.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -14,7 +15,7 @@ namespace hone {
 namespace {
 
 constexpr uint32_t kNoRank = std::numeric_limits<uint32_t>::max();
-constexpr size_t kScanLimit = 48;                // symbols of a piece that is merged by scanning
+constexpr size_t kScanLimit = 48;                   // symbols of a piece that is merged by scanning
 constexpr size_t kMaxPieceBytes = size_t{1} << 30;  // longer pieces are cut; positions are 32 bits
 
 // (left id, right id) to (rank, id of the merge): a flat hash table.
@@ -24,7 +25,8 @@ class MergeTable {
     uint32_t rank = kNoRank;
     int32_t id = -1;
   };
-  explicit MergeTable(size_t count) : cells_(std::bit_ceil(std::max<size_t>(16, count * 2))), mask_(cells_.size() - 1) {}
+  explicit MergeTable(size_t count)
+      : cells_(std::bit_ceil(std::max<size_t>(16, count * 2))), mask_(cells_.size() - 1) {}
 
   // The first rank of a pair holds.
   void Insert(int32_t left, int32_t right, Merge merge) {
@@ -64,8 +66,12 @@ class MergeTable {
 
 class BpeModel final : public TokenModel {
  public:
-  BpeModel(std::shared_ptr<const Vocabulary> vocabulary, MergeTable merges, uint32_t ranks, bool words_apart, BpeOptions options)
-      : vocabulary_(std::move(vocabulary)), merges_(std::move(merges)), ranks_(ranks), words_apart_(words_apart),
+  BpeModel(std::shared_ptr<const Vocabulary> vocabulary, MergeTable merges, uint32_t ranks, bool words_apart,
+           BpeOptions options)
+      : vocabulary_(std::move(vocabulary)),
+        merges_(std::move(merges)),
+        ranks_(ranks),
+        words_apart_(words_apart),
         options_(std::move(options)) {
     if (options_.byte_level) {
       for (int byte = 0; byte < 256; ++byte) {
@@ -215,7 +221,8 @@ class BpeModel final : public TokenModel {
     auto& symbols = scratch->symbols;
     symbols.resize(start.size());
     for (size_t i = 0; i < start.size(); ++i) {
-      symbols[i] = {start[i], 0, 1, static_cast<int32_t>(i) - 1, i + 1 < start.size() ? static_cast<int32_t>(i) + 1 : -1};
+      symbols[i] = {start[i], 0, 1, static_cast<int32_t>(i) - 1,
+                    i + 1 < start.size() ? static_cast<int32_t>(i) + 1 : -1};
     }
     if (start.size() < kRankQueueSymbols) {
       RunMerges(HeapQueue(&scratch->heap), &symbols);
@@ -266,7 +273,10 @@ int ByteOfToken(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
   int byte = 0;
   for (const char c : text.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
     if (digit < 0) return -1;
     byte = byte * 16 + digit;
   }
@@ -299,8 +309,12 @@ Result<std::unique_ptr<TokenModel>> MakeBpeModel(std::shared_ptr<const Vocabular
     joined += std::string_view(right).substr(!prefix.empty() && right.size() >= prefix.size() ? prefix.size() : 0);
     const int32_t left_id = vocabulary->Find(left), right_id = vocabulary->Find(right), id = vocabulary->Find(joined);
     if (left_id < 0 || right_id < 0 || id < 0) {
-      return InvalidInput("merge " + std::to_string(rank) + " ('" + left.substr(0, 100) + "' and '" + right.substr(0, 100) +
-                          "') needs the token '" + (left_id < 0 ? left : right_id < 0 ? right : joined).substr(0, 100) +
+      return InvalidInput("merge " + std::to_string(rank) + " ('" + left.substr(0, 100) + "' and '" +
+                          right.substr(0, 100) + "') needs the token '" +
+                          (left_id < 0    ? left
+                           : right_id < 0 ? right
+                                          : joined)
+                              .substr(0, 100) +
                           "', which is not in the vocabulary");
     }
     words_apart = words_apart && !HasInnerMark(joined);

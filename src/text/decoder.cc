@@ -28,7 +28,7 @@ void ReplaceAll(std::string* text, std::string_view pattern, std::string_view co
 // What BERT's decoder does to each token.
 void CleanUp(std::string* text) {
   static constexpr std::string_view kRules[][2] = {
-      {" .", "."},     {" ?", "?"},     {" !", "!"},     {" ,", ","},     {" ' ", "'"},     {" n't", "n't"},
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
       {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
   };
   for (const auto& rule : kRules) ReplaceAll(text, rule[0], rule[1]);
@@ -127,8 +127,8 @@ class ByteLevelRun final : public DecoderRun {
   bool fused_;
 };
 
-// A run of byte tokens is text only if all of it is well-formed; else every byte is one U+FFFD. So a run is held back until it
-// ends, or until it cannot become well-formed.
+// A run of byte tokens is text only if all of it is well-formed; else every byte is one U+FFFD. So a run is held back
+// until it ends, or until it cannot become well-formed.
 class ByteFallbackRun final : public DecoderRun {
  public:
   ByteFallbackRun(const NoOptions&, bool fused, bool /*mid_text*/) : fused_(fused) {}
@@ -230,7 +230,8 @@ class StripRun final : public DecoderRun {
   }
   size_t CutStop(std::string* token, size_t most) const {
     size_t cut = 0;
-    for (; cut < most && token->ends_with(options_.character); ++cut) token->resize(token->size() - options_.character.size());
+    for (; cut < most && token->ends_with(options_.character); ++cut)
+      token->resize(token->size() - options_.character.size());
     return cut;
   }
   const StripOptions& options_;

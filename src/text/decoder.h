@@ -1,6 +1,6 @@
-// Decoders: the texts of tokens to the text of a sequence. A decoder is a chain of stages, each of which can run on a stream:
-// it is given tokens one by one, and passes on what is settled. Decoding a whole sequence is the same stream, finished; so the
-// two cannot differ.
+// Decoders: the texts of tokens to the text of a sequence. A decoder is a chain of stages, each of which can run on a
+// stream: it is given tokens one by one, and passes on what is settled. Decoding a whole sequence is the same stream,
+// finished; so the two cannot differ.
 #pragma once
 
 #include <functional>
@@ -54,7 +54,8 @@ std::unique_ptr<DecoderStage> MakeUtf8Decoder();
 // A chain at work on one sequence.
 class DecoderStream {
  public:
-  // Borrows the chain. `mid_text`: the sequence goes on from a text before it; what only concerns a text's start is left out.
+  // Borrows the chain. `mid_text`: the sequence goes on from a text before it; what only concerns a text's start is
+  // left out.
   DecoderStream(const DecoderChain& chain, bool mid_text);
   void Push(std::string token, std::string* out) { Pass(0, std::move(token), out); }
   void Finish(std::string* out);

@@ -1,8 +1,9 @@
-// tokenizer.ggml.model picks the kind: gpt2 and gemma4 (BPE), llama (SentencePiece BPE), t5 (unigram), bert (WordPiece).
+// tokenizer.ggml.model picks the kind: gpt2 and gemma4 (BPE), llama (SentencePiece BPE), t5 (unigram), bert
+// (WordPiece).
 //
-// Where llama.cpp departs from the tokenizer that a model was trained with, the training wins: pre-tokenizer patterns are the
-// original ones (llama.cpp's are rewritten for its own regex code), a malformed byte keeps its value, and decoded text is not
-// "cleaned" of spaces before punctuation.
+// Where llama.cpp departs from the tokenizer that a model was trained with, the training wins: pre-tokenizer patterns
+// are the original ones (llama.cpp's are rewritten for its own regex code), a malformed byte keeps its value, and
+// decoded text is not "cleaned" of spaces before punctuation.
 #include "text/gguf_tokenizer.h"
 
 #include <algorithm>
@@ -52,8 +53,8 @@ class Reader {
 
   Result<void> CheckModel() {
     if (!force_pre_.empty() && model_ != "gpt2" && model_ != "gemma4") {
-      return UsageError("--pre " + std::string(force_pre_) + ": " + file_.path() + " has a tokenizer of model '" + model_.substr(0, 100) +
-                        "'; only byte-level BPE (gpt2) has pre-tokenizer kinds");
+      return UsageError("--pre " + std::string(force_pre_) + ": " + file_.path() + " has a tokenizer of model '" +
+                        model_.substr(0, 100) + "'; only byte-level BPE (gpt2) has pre-tokenizer kinds");
     }
     for (const std::string_view known : {"gpt2", "gemma4", "llama", "t5", "bert"}) {
       if (model_ == known) return {};
@@ -76,15 +77,16 @@ class Reader {
       std::string& text = vocabulary->texts[id];
       if (text.empty()) text = "[EMPTY_" + std::to_string(id) + "]";
       if (!vocabulary->ids.Insert(text, static_cast<int32_t>(id))) {
-        return Bad("tokens", "the token '" + text.substr(0, 100) + "' has the ids " + std::to_string(vocabulary->Find(text)) +
-                                 " and " + std::to_string(id));
+        return Bad("tokens", "the token '" + text.substr(0, 100) + "' has the ids " +
+                                 std::to_string(vocabulary->Find(text)) + " and " + std::to_string(id));
       }
     }
     types_.assign(tokens.size(), kNormal);
     if (file_.Has(kPrefix + "token_type")) {
       HONE_TRY(const std::vector<int64_t> types, file_.Ints(kPrefix + "token_type"));
       if (types.size() != tokens.size()) {
-        return Bad("token_type", std::to_string(types.size()) + " entries for " + std::to_string(tokens.size()) + " tokens");
+        return Bad("token_type",
+                   std::to_string(types.size()) + " entries for " + std::to_string(tokens.size()) + " tokens");
       }
       for (size_t id = 0; id < types.size(); ++id) {
         if (types[id] >= 1 && types[id] <= 6) types_[id] = static_cast<TokenType>(types[id]);
@@ -93,7 +95,8 @@ class Reader {
     if (file_.Has(kPrefix + "scores")) {
       HONE_TRY(scores_, file_.Numbers(kPrefix + "scores"));
       if (scores_.size() != tokens.size()) {
-        return Bad("scores", std::to_string(scores_.size()) + " entries for " + std::to_string(tokens.size()) + " tokens");
+        return Bad("scores",
+                   std::to_string(scores_.size()) + " entries for " + std::to_string(tokens.size()) + " tokens");
       }
     }
     scores_.resize(tokens.size(), 0.0);
@@ -133,8 +136,8 @@ class Reader {
     return {};
   }
 
-  // Tokens that well-known models use as control tokens are control tokens even where a file calls them normal, and those
-  // that a reader of the output must see are not.
+  // Tokens that well-known models use as control tokens are control tokens even where a file calls them normal, and
+  // those that a reader of the output must see are not.
   void MarkControlTexts() {
     for (const int32_t id : WellKnownEndIds(*vocabulary_, std::vector<bool>(vocabulary_->size(), true))) {
       types_[static_cast<size_t>(id)] = kControl;
@@ -162,8 +165,10 @@ class Reader {
     if (const PreKind* kind = FindPreKind(name)) return kind;
     std::string known;
     for (const std::string_view one : PreKindNames()) known += (known.empty() ? "" : ", ") + std::string(one);
-    const std::string what = force_pre_.empty() ? file_.path() + ": " + kPrefix + "pre: unknown pre-tokenizer '" : "--pre: unknown kind '";
-    return Unsupported(what + name.substr(0, 100) + "'; known are " + known + ". Force one with --pre KIND if its rules are the same");
+    const std::string what =
+        force_pre_.empty() ? file_.path() + ": " + kPrefix + "pre: unknown pre-tokenizer '" : "--pre: unknown kind '";
+    return Unsupported(what + name.substr(0, 100) + "'; known are " + known +
+                       ". Force one with --pre KIND if its rules are the same");
   }
 
   Result<void> ReadBpe() {
@@ -175,7 +180,8 @@ class Reader {
     for (const std::string& line : lines) {
       const size_t space = line.find(' ', 1);  // the first character may be a space itself
       if (space == std::string::npos) {
-        return Bad("merges", "'" + line.substr(0, 100) + "' (number " + std::to_string(merges.size()) + ") is not \"left right\"");
+        return Bad("merges", "'" + line.substr(0, 100) + "' (number " + std::to_string(merges.size()) +
+                                 ") is not \"left right\"");
       }
       merges.emplace_back(line.substr(0, space), line.substr(space + 1));
     }
@@ -193,7 +199,8 @@ class Reader {
       if (kind->nfc) parts_.normalizer = MakeFormNormalizer(NormalForm::kNfc);
       parts_.malformed = TokenizerParts::Malformed::kOwnPieces;
     }
-    HONE_TRY(parts_.model, MakeBpeModel(vocabulary_, merges, std::move(options)).Context(file_.path() + ": " + kPrefix + "merges"));
+    HONE_TRY(parts_.model,
+             MakeBpeModel(vocabulary_, merges, std::move(options)).Context(file_.path() + ": " + kPrefix + "merges"));
     adds_bos_ = kind->add_bos;
     SetDecodeTexts(kind->space_mark);
     parts_.decoder.push_back(MakeUtf8Decoder());
@@ -249,7 +256,8 @@ class Reader {
     adds_eos_ = true;
     SetDecodeTexts(true);
     parts_.decoder.push_back(MakeUtf8Decoder());
-    if (options.add_space_prefix || options.remove_extra_whitespaces) parts_.decoder.push_back(MakeStripDecoder(" ", 1, 0));
+    if (options.add_space_prefix || options.remove_extra_whitespaces)
+      parts_.decoder.push_back(MakeStripDecoder(" ", 1, 0));
     return {};
   }
 
@@ -272,7 +280,8 @@ class Reader {
         text.insert(0, "##");
       }
     }
-    for (size_t id = 0; id < original->size(); ++id) original->ids.Insert(original->texts[id], static_cast<int32_t>(id));
+    for (size_t id = 0; id < original->size(); ++id)
+      original->ids.Insert(original->texts[id], static_cast<int32_t>(id));
     parts_.decode_texts = original->texts;
     WordPieceOptions options;
     options.unk = UnkOr(-1);
@@ -306,8 +315,10 @@ class Reader {
   Result<void> ReadAdditions() {
     HONE_TRY(const bool bos, file_.Bool(kPrefix + "add_bos_token", adds_bos_));
     HONE_TRY(const bool eos, file_.Bool(kPrefix + "add_eos_token", adds_eos_));
-    if (bos && !parts_.bos && file_.Has(kPrefix + "add_bos_token")) return Bad("add_bos_token", "true, but there is no bos_token_id");
-    if (eos && !parts_.eos && file_.Has(kPrefix + "add_eos_token")) return Bad("add_eos_token", "true, but there is no eos_token_id");
+    if (bos && !parts_.bos && file_.Has(kPrefix + "add_bos_token"))
+      return Bad("add_bos_token", "true, but there is no bos_token_id");
+    if (eos && !parts_.eos && file_.Has(kPrefix + "add_eos_token"))
+      return Bad("add_eos_token", "true, but there is no eos_token_id");
     if ((bos || adds_sep_) && parts_.bos) parts_.prefix.push_back(*parts_.bos);
     if (adds_sep_) {
       if (sep_) parts_.suffix.push_back(*sep_);
@@ -317,10 +328,12 @@ class Reader {
     return {};
   }
 
-  // White space around added tokens is swallowed by some models, which GGUF files do not say: known by name, as in llama.cpp.
+  // White space around added tokens is swallowed by some models, which GGUF files do not say: known by name, as in
+  // llama.cpp.
   void CollectAdded() {
     std::string name = file_.String("general.name", "").has_value() ? file_.String("general.name", "").value() : "";
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     const bool phi3 = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
     parts_.special.assign(vocabulary_->size(), false);
     for (size_t id = 0; id < vocabulary_->size(); ++id) {

@@ -1,9 +1,8 @@
-// Checked access to the fields of tokenizer.json. Errors name the field by its path ("model.merges[3]"), what was found and
-// what was wanted. Only the hf_*.cc files include this; it brings in the JSON library.
+// Checked access to the fields of tokenizer.json. Errors name the field by its path ("model.merges[3]"), what was found
+// and what was wanted. Only the hf_*.cc files include this; it brings in the JSON library.
 #pragma once
 
 #include <nlohmann/json.hpp>
-
 #include <optional>
 #include <string>
 #include <string_view>
@@ -74,7 +73,8 @@ struct JsonField {
 
 // Of a list of known names: "A, B, C".
 inline Error UnknownType(const JsonField& field, std::string_view type, std::string_view known) {
-  return Unsupported(field.path + ".type: '" + std::string(type).substr(0, 100) + "' is not supported; known are " + std::string(known));
+  return Unsupported(field.path + ".type: '" + std::string(type).substr(0, 100) + "' is not supported; known are " +
+                     std::string(known));
 }
 
 }  // namespace hone

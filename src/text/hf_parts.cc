@@ -11,7 +11,8 @@ namespace {
 template <typename Visit>
 Result<void> ForEach(const JsonField& field, std::string_view key, int depth, Visit&& visit) {
   if (depth >= kMaxSequenceDepth) {
-    return Unsupported(field.path.substr(0, 100) + ": Sequence nested deeper than " + std::to_string(kMaxSequenceDepth));
+    return Unsupported(field.path.substr(0, 100) + ": Sequence nested deeper than " +
+                       std::to_string(kMaxSequenceDepth));
   }
   HONE_TRY(const JsonField list, field[key].Array());
   for (size_t i = 0; i < list.size(); ++i) HONE_RETURN_IF_ERROR(visit(list[i]));
@@ -45,8 +46,12 @@ Result<std::string> DecodeBase64(const JsonField& field) {
   int count = 0;
   for (const char c : text) {
     if (c == '=') break;
-    const int value = c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52
-                      : c == '+' ? 62 : c == '/' ? 63 : -1;
+    const int value = c >= 'A' && c <= 'Z'   ? c - 'A'
+                      : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                      : c >= '0' && c <= '9' ? c - '0' + 52
+                      : c == '+'             ? 62
+                      : c == '/'             ? 63
+                                             : -1;
     if (value < 0) return field.Wanted("Base64 text");
     bits = bits << 6 | static_cast<uint32_t>(value);
     if ((count += 6) >= 8) out.push_back(static_cast<char>(bits >> (count -= 8)));
@@ -58,8 +63,11 @@ Result<SplitBehavior> ReadBehavior(const JsonField& field, SplitBehavior fallbac
   if (!field.present()) return fallback;
   HONE_TRY(const std::string name, field.String());
   static constexpr std::pair<std::string_view, SplitBehavior> kNames[] = {
-      {"Removed", SplitBehavior::kRemoved}, {"Isolated", SplitBehavior::kIsolated}, {"Contiguous", SplitBehavior::kContiguous},
-      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious}, {"MergedWithNext", SplitBehavior::kMergedWithNext},
+      {"Removed", SplitBehavior::kRemoved},
+      {"Isolated", SplitBehavior::kIsolated},
+      {"Contiguous", SplitBehavior::kContiguous},
+      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+      {"MergedWithNext", SplitBehavior::kMergedWithNext},
   };
   for (const auto& [known, behavior] : kNames) {
     if (name == known) return behavior;
@@ -145,9 +153,10 @@ Result<void> ReadPreTokenizers(const JsonField& field, bool byte_level_model, bo
     if (length == 0) return InvalidInput(field.path + ".length: 0");
     out->push_back(MakeFixedLength(static_cast<size_t>(length)));
   } else {
-    return UnknownType(field, type,
-                       "ByteLevel, Split, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer, "
-                       "CharDelimiterSplit, FixedLength, Sequence");
+    return UnknownType(
+        field, type,
+        "ByteLevel, Split, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer, "
+        "CharDelimiterSplit, FixedLength, Sequence");
   }
   return {};
 }
@@ -191,7 +200,8 @@ Result<void> ReadDecoders(const JsonField& field, int depth, DecoderChain* chain
     HONE_TRY(const bool cleanup, field["cleanup"].Bool(true));
     chain->push_back(MakeCtcDecoder(pad, delimiter, cleanup));
   } else {
-    return UnknownType(field, type, "ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace, WordPiece, BPEDecoder, CTC, Sequence");
+    return UnknownType(
+        field, type, "ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace, WordPiece, BPEDecoder, CTC, Sequence");
   }
   return {};
 }
@@ -234,8 +244,8 @@ Result<Template> ReadTemplate(const JsonField& field, const std::function<int32_
   return result;
 }
 
-Result<void> ReadPostProcessors(const JsonField& field, const std::function<int32_t(std::string_view)>& find_token, int depth,
-                                Template* out) {
+Result<void> ReadPostProcessors(const JsonField& field, const std::function<int32_t(std::string_view)>& find_token,
+                                int depth, Template* out) {
   HONE_TRY(const std::string type, field.Type());
   if (type == "Sequence") {
     return ForEach(field, "processors", depth,
@@ -298,9 +308,10 @@ Result<std::unique_ptr<Normalizer>> ReadNormalizer(const JsonField& field, int d
     HONE_TRY(CharsMap map, CharsMap::Parse(std::move(blob)).Context(field.path + ".precompiled_charsmap"));
     return MakePrecompiledNormalizer(std::move(map));
   }
-  return UnknownType(field, type,
-                     "NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend, BertNormalizer, Precompiled, Nmt, "
-                     "ByteLevel, Sequence");
+  return UnknownType(
+      field, type,
+      "NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend, BertNormalizer, Precompiled, Nmt, "
+      "ByteLevel, Sequence");
 }
 
 bool EndsInByteLevel(const JsonField& pre_tokenizer) {

@@ -1,5 +1,6 @@
-// The model, vocabulary, merges and added tokens of tokenizer.json; components are in hf_parts.cc. Truncation and padding of the
-// file are not applied: an engine decides on lengths itself. `dropout` belongs to training and is not applied either.
+// The model, vocabulary, merges and added tokens of tokenizer.json; components are in hf_parts.cc. Truncation and
+// padding of the file are not applied: an engine decides on lengths itself. `dropout` belongs to training and is not
+// applied either.
 #include "text/hf_tokenizer.h"
 
 #include <algorithm>
@@ -27,7 +28,8 @@ class Reader {
   Reader(const Json& document, const Json& config) : root_{&document, ""}, config_{&config, "tokenizer_config.json"} {}
 
   Result<TokenizerParts> Read() {
-    if (!root_.value->is_object()) return InvalidInput("wanted a JSON object, found " + std::string(root_.value->type_name()));
+    if (!root_.value->is_object())
+      return InvalidInput("wanted a JSON object, found " + std::string(root_.value->type_name()));
     HONE_TRY(const JsonField model, root_["model"].Object());
     HONE_TRY(const std::string type, ModelType(model));
     HONE_RETURN_IF_ERROR(ReadVocabulary(model, type));
@@ -76,8 +78,8 @@ class Reader {
       valid_.resize(place + 1);
     }
     if (valid_[place] && texts_[place] != text) {
-      return InvalidInput(path + ": id " + std::to_string(id) + " is given to '" + texts_[place].substr(0, 100) + "' and to '" +
-                          text.substr(0, 100) + "'");
+      return InvalidInput(path + ": id " + std::to_string(id) + " is given to '" + texts_[place].substr(0, 100) +
+                          "' and to '" + text.substr(0, 100) + "'");
     }
     texts_[place] = text;
     valid_[place] = true;
@@ -203,7 +205,8 @@ class Reader {
     HONE_TRY(options.ignore_merges, model["ignore_merges"].Bool(false));
     HONE_TRY(options.continuing_prefix, model["continuing_subword_prefix"].String(""));
     HONE_TRY(options.end_suffix, model["end_of_word_suffix"].String(""));
-    options.byte_level = byte_pieces && options.continuing_prefix.empty() && options.end_suffix.empty() && !options.byte_fallback;
+    options.byte_level =
+        byte_pieces && options.continuing_prefix.empty() && options.end_suffix.empty() && !options.byte_fallback;
     std::vector<std::pair<std::string, std::string>> merges;
     HONE_TRY(const JsonField list, model["merges"].Array());
     merges.reserve(list.size());
@@ -219,7 +222,8 @@ class Reader {
         merges.emplace_back(entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>());
         continue;
       }
-      return InvalidInput(list.path + "[" + std::to_string(merges.size()) + "]: wanted \"left right\" or [\"left\", \"right\"]");
+      return InvalidInput(list.path + "[" + std::to_string(merges.size()) +
+                          "]: wanted \"left right\" or [\"left\", \"right\"]");
     }
     const bool byte_level = options.byte_level;
     HONE_TRY(parts_.model, MakeBpeModel(vocabulary_, merges, std::move(options)).Context(list.path));
@@ -284,7 +288,8 @@ class Reader {
 
 }  // namespace
 
-Result<TokenizerParts> ReadHuggingFaceTokenizer(std::string_view tokenizer_json, std::string_view tokenizer_config_json) {
+Result<TokenizerParts> ReadHuggingFaceTokenizer(std::string_view tokenizer_json,
+                                                std::string_view tokenizer_config_json) {
   HONE_TRY(const Json document, ParseJson(tokenizer_json, "tokenizer.json"));
   Json config;
   if (!tokenizer_config_json.empty()) {
@@ -294,7 +299,8 @@ Result<TokenizerParts> ReadHuggingFaceTokenizer(std::string_view tokenizer_json,
 }
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view tokenizer_json,
-                                                             std::string_view tokenizer_config_json, std::string origin) {
+                                                             std::string_view tokenizer_config_json,
+                                                             std::string origin) {
   HONE_TRY(TokenizerParts parts, ReadHuggingFaceTokenizer(tokenizer_json, tokenizer_config_json).Context(origin));
   return std::shared_ptr<const Tokenizer>(std::make_shared<TextTokenizer>(std::move(parts)));
 }

@@ -9,6 +9,7 @@
 namespace hone {
 
 // Errors name the field; the caller adds the file.
-Result<TokenizerParts> ReadHuggingFaceTokenizer(std::string_view tokenizer_json, std::string_view tokenizer_config_json);
+Result<TokenizerParts> ReadHuggingFaceTokenizer(std::string_view tokenizer_json,
+                                                std::string_view tokenizer_config_json);
 
 }  // namespace hone

@@ -1,8 +1,9 @@
 // Queues of merge candidates (rank, place): lowest rank first, leftmost among equals. Two forms with one interface.
 //
-// HeapQueue is a binary heap, for pieces of up to some thousand symbols. RankQueue keeps one queue of places a rank, and finds
-// the lowest rank in a bitmap: for pieces of millions of symbols, where a heap would miss the cache at every step. Candidates
-// usually arrive in order of place, so a rank's queue is a sorted list with a cursor; latecomers go to a small heap beside it.
+// HeapQueue is a binary heap, for pieces of up to some thousand symbols. RankQueue keeps one queue of places a rank,
+// and finds the lowest rank in a bitmap: for pieces of millions of symbols, where a heap would miss the cache at every
+// step. Candidates usually arrive in order of place, so a rank's queue is a sorted list with a cursor; latecomers go to
+// a small heap beside it.
 #pragma once
 
 #include <algorithm>

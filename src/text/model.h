@@ -79,7 +79,8 @@ Result<std::unique_ptr<TokenModel>> MakeBpeModel(std::shared_ptr<const Vocabular
 // ---- SentencePiece BPE (spm.cc): merges by the score of the result. Kudo and Richardson 2018.
 
 // `scores` by id. Characters that are no token become byte tokens, or unk.
-std::unique_ptr<TokenModel> MakeSpmModel(std::shared_ptr<const Vocabulary> vocabulary, std::vector<float> scores, int32_t unk);
+std::unique_ptr<TokenModel> MakeSpmModel(std::shared_ptr<const Vocabulary> vocabulary, std::vector<float> scores,
+                                         int32_t unk);
 
 // ---- Unigram (unigram.cc): the most probable path. Kudo 2018.
 
@@ -90,7 +91,8 @@ struct UnigramOptions {
 };
 // `scores` by id; ids in `excluded` never match. Without unk, text that no token covers is left out.
 std::unique_ptr<TokenModel> MakeUnigramModel(std::shared_ptr<const Vocabulary> vocabulary, std::vector<double> scores,
-                                             const std::vector<bool>& excluded, double lowest_score, UnigramOptions options);
+                                             const std::vector<bool>& excluded, double lowest_score,
+                                             UnigramOptions options);
 
 // ---- WordPiece and WordLevel (wordpiece.cc): longest match first; whole words.
 

@@ -179,8 +179,8 @@ std::unique_ptr<Normalizer> MakeBertNormalizer(BertNormalizerOptions options) {
 
 std::unique_ptr<Normalizer> MakePrecompiledNormalizer(CharsMap map) {
   return Make([map = std::move(map)](std::string* text) {
-    // The reference looks up a whole grapheme cluster if it is short, and takes the shortest entry that is a prefix of it for
-    // all of it; only then the characters one by one.
+    // The reference looks up a whole grapheme cluster if it is short, and takes the shortest entry that is a prefix of
+    // it for all of it; only then the characters one by one.
     std::string out;
     out.reserve(text->size());
     std::string_view rest = *text;
@@ -256,8 +256,8 @@ Result<CharsMap> CharsMap::Parse(std::string blob) {
   if (blob.size() < 4) return InvalidInput("precompiled character map of " + std::to_string(blob.size()) + " bytes");
   const size_t trie_bytes = word(0);
   if (trie_bytes % 4 != 0 || trie_bytes == 0 || trie_bytes >= blob.size() - 4) {
-    return InvalidInput("precompiled character map: its trie of " + std::to_string(trie_bytes) + " bytes does not fit " +
-                        std::to_string(blob.size()) + " bytes");
+    return InvalidInput("precompiled character map: its trie of " + std::to_string(trie_bytes) +
+                        " bytes does not fit " + std::to_string(blob.size()) + " bytes");
   }
   CharsMap map;
   map.units_.reserve(trie_bytes / 4);

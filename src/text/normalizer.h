@@ -38,8 +38,8 @@ struct BertNormalizerOptions {
 };
 std::unique_ptr<Normalizer> MakeBertNormalizer(BertNormalizerOptions options);
 
-// A map from strings to strings as SentencePiece compiles it: a double array trie of prefixes (XOR-compressed; Kanda 2018)
-// and a block of texts that end in NUL.
+// A map from strings to strings as SentencePiece compiles it: a double array trie of prefixes (XOR-compressed; Kanda
+// 2018) and a block of texts that end in NUL.
 class CharsMap {
  public:
   // Checks that the sizes fit; places inside are checked as they are used.

@@ -1,6 +1,6 @@
-// Oniguruma (Ruby syntax) to PCRE2. The two differ, for the patterns of tokenizers, in: sets within sets and && inside [...],
-// the members of \s \w \h, \b, (?m, \uHHHH, {,n}, a + after an interval, and script names. Everything else is passed on.
-// A construct that would silently mean something else is refused.
+// Oniguruma (Ruby syntax) to PCRE2. The two differ, for the patterns of tokenizers, in: sets within sets and && inside
+// [...], the members of \s \w \h, \b, (?m, \uHHHH, {,n}, a + after an interval, and script names. Everything else is
+// passed on. A construct that would silently mean something else is refused.
 #include <array>
 #include <cctype>
 #include <string>
@@ -16,7 +16,8 @@ namespace {
 constexpr std::string_view kSpaceItems =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 constexpr std::string_view kWordItems =
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}";
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{"
+    "1f189}";
 constexpr std::string_view kHexItems = "0-9a-fA-F";
 constexpr int kMaxNesting = 100;
 
@@ -82,7 +83,8 @@ std::string HexItem(char32_t code) {
 std::string LooseName(std::string_view name) {
   std::string loose;
   for (const char c : name) {
-    if (c != ' ' && c != '_' && c != '-') loose.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
+    if (c != ' ' && c != '_' && c != '-')
+      loose.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
   }
   return loose;
 }
@@ -94,24 +96,53 @@ std::string PropertyItems(std::string_view name) {
     std::string_view name, items;
   };
   static constexpr std::array<Named, 40> kNames = {{
-      {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"alpha", "\\p{Alphabetic}"}, {"blank", "\\p{Zs}\\x{9}"},
-      {"cntrl", "\\p{Cc}"}, {"digit", "\\p{Nd}"}, {"lower", "\\p{Lowercase}"}, {"upper", "\\p{Uppercase}"},
-      {"punct", "\\p{P}$+<=>\\x{5e}`|~"}, {"space", kSpaceItems}, {"xdigit", kHexItems}, {"word", kWordItems},
-      {"ascii", "\\x{0}-\\x{7f}"}, {"any", "\\p{Any}"}, {"letter", "\\p{L}"}, {"uppercaseletter", "\\p{Lu}"},
-      {"lowercaseletter", "\\p{Ll}"}, {"titlecaseletter", "\\p{Lt}"}, {"modifierletter", "\\p{Lm}"},
-      {"otherletter", "\\p{Lo}"}, {"mark", "\\p{M}"}, {"combiningmark", "\\p{M}"}, {"nonspacingmark", "\\p{Mn}"},
-      {"spacingmark", "\\p{Mc}"}, {"enclosingmark", "\\p{Me}"}, {"number", "\\p{N}"}, {"decimalnumber", "\\p{Nd}"},
-      {"letternumber", "\\p{Nl}"}, {"othernumber", "\\p{No}"}, {"punctuation", "\\p{P}"}, {"symbol", "\\p{S}"},
-      {"mathsymbol", "\\p{Sm}"}, {"currencysymbol", "\\p{Sc}"}, {"separator", "\\p{Z}"}, {"spaceseparator", "\\p{Zs}"},
-      {"other", "\\p{C}"}, {"control", "\\p{Cc}"}, {"format", "\\p{Cf}"}, {"lc", "\\p{L&}"},
-      {"whitespace", kSpaceItems}, {"unassigned", "\\p{Cn}"},
+      {"alnum", "\\p{Alphabetic}\\p{Nd}"},
+      {"alpha", "\\p{Alphabetic}"},
+      {"blank", "\\p{Zs}\\x{9}"},
+      {"cntrl", "\\p{Cc}"},
+      {"digit", "\\p{Nd}"},
+      {"lower", "\\p{Lowercase}"},
+      {"upper", "\\p{Uppercase}"},
+      {"punct", "\\p{P}$+<=>\\x{5e}`|~"},
+      {"space", kSpaceItems},
+      {"xdigit", kHexItems},
+      {"word", kWordItems},
+      {"ascii", "\\x{0}-\\x{7f}"},
+      {"any", "\\p{Any}"},
+      {"letter", "\\p{L}"},
+      {"uppercaseletter", "\\p{Lu}"},
+      {"lowercaseletter", "\\p{Ll}"},
+      {"titlecaseletter", "\\p{Lt}"},
+      {"modifierletter", "\\p{Lm}"},
+      {"otherletter", "\\p{Lo}"},
+      {"mark", "\\p{M}"},
+      {"combiningmark", "\\p{M}"},
+      {"nonspacingmark", "\\p{Mn}"},
+      {"spacingmark", "\\p{Mc}"},
+      {"enclosingmark", "\\p{Me}"},
+      {"number", "\\p{N}"},
+      {"decimalnumber", "\\p{Nd}"},
+      {"letternumber", "\\p{Nl}"},
+      {"othernumber", "\\p{No}"},
+      {"punctuation", "\\p{P}"},
+      {"symbol", "\\p{S}"},
+      {"mathsymbol", "\\p{Sm}"},
+      {"currencysymbol", "\\p{Sc}"},
+      {"separator", "\\p{Z}"},
+      {"spaceseparator", "\\p{Zs}"},
+      {"other", "\\p{C}"},
+      {"control", "\\p{Cc}"},
+      {"format", "\\p{Cf}"},
+      {"lc", "\\p{L&}"},
+      {"whitespace", kSpaceItems},
+      {"unassigned", "\\p{Cn}"},
   }};
   for (const Named& named : kNames) {
     if (named.name == loose) return std::string(named.items);
   }
-  static constexpr std::array<std::string_view, 9> kBinary = {"alphabetic", "lowercase", "uppercase", "ideographic", "emoji",
-                                                              "emojipresentation", "emojimodifier", "extendedpictographic",
-                                                              "math"};
+  static constexpr std::array<std::string_view, 9> kBinary = {
+      "alphabetic",           "lowercase", "uppercase", "ideographic", "emoji", "emojipresentation", "emojimodifier",
+      "extendedpictographic", "math"};
   for (const std::string_view binary : kBinary) {
     if (binary == loose) return "\\p{" + loose + "}";
   }
@@ -142,22 +173,26 @@ class Translator {
 
   Result<void> Step() {
     switch (in_[pos_]) {
-      case '\\': return Escape();
+      case '\\':
+        return Escape();
       case '[': {
         ++pos_;
         HONE_TRY(const CharacterSet set, Set(0));
         Atom(EmitSet(set));
         return {};
       }
-      case '(': return OpenGroup();
+      case '(':
+        return OpenGroup();
       case ')':
         if (groups_.empty()) return Refuse("a ')' without '('");
         atom_ = groups_.back();
         groups_.pop_back();
         out_ += in_[pos_++];
         return {};
-      case '{': return Interval();
-      default: break;
+      case '{':
+        return Interval();
+      default:
+        break;
     }
     const Utf8Char c = Utf8At(in_, pos_);
     if (!c.valid) return Refuse("malformed UTF-8");
@@ -305,15 +340,29 @@ class Translator {
   // A set escape (\s \w \d \h \p and their negations): true, and the set. pos_ is at the letter.
   Result<bool> SetEscape(CharacterSet* set) {
     switch (in_[pos_]) {
-      case 's': case 'S': *set = PlainSet(kSpaceItems, in_[pos_] == 'S'); break;
-      case 'w': case 'W': *set = PlainSet(kWordItems, in_[pos_] == 'W'); break;
-      case 'd': case 'D': *set = PlainSet("\\p{Nd}", in_[pos_] == 'D'); break;
-      case 'h': case 'H': *set = PlainSet(kHexItems, in_[pos_] == 'H'); break;
-      case 'p': case 'P': {
+      case 's':
+      case 'S':
+        *set = PlainSet(kSpaceItems, in_[pos_] == 'S');
+        break;
+      case 'w':
+      case 'W':
+        *set = PlainSet(kWordItems, in_[pos_] == 'W');
+        break;
+      case 'd':
+      case 'D':
+        *set = PlainSet("\\p{Nd}", in_[pos_] == 'D');
+        break;
+      case 'h':
+      case 'H':
+        *set = PlainSet(kHexItems, in_[pos_] == 'H');
+        break;
+      case 'p':
+      case 'P': {
         HONE_TRY(*set, Property());
         return true;
       }
-      default: return false;
+      default:
+        return false;
     }
     ++pos_;
     return true;
@@ -325,17 +374,28 @@ class Translator {
     if (!c.valid) return Refuse("malformed UTF-8");
     pos_ += c.bytes;
     switch (c.code) {
-      case 'n': return U'\n';
-      case 'r': return U'\r';
-      case 't': return U'\t';
-      case 'f': return U'\f';
-      case 'v': return U'\v';
-      case 'a': return U'\a';
-      case 'e': return char32_t{0x1B};
-      case '0': return char32_t{0};
-      case 'x': return Numbered(false);
-      case 'u': return Numbered(true);
-      default: return c.code;
+      case 'n':
+        return U'\n';
+      case 'r':
+        return U'\r';
+      case 't':
+        return U'\t';
+      case 'f':
+        return U'\f';
+      case 'v':
+        return U'\v';
+      case 'a':
+        return U'\a';
+      case 'e':
+        return char32_t{0x1B};
+      case '0':
+        return char32_t{0};
+      case 'x':
+        return Numbered(false);
+      case 'u':
+        return Numbered(true);
+      default:
+        return c.code;
     }
   }
 

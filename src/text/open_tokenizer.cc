@@ -1,5 +1,5 @@
-// The tokenizer of whatever a checkpoint is. A folder's config.json and generation_config.json know ends of generation that
-// its tokenizer files do not name.
+// The tokenizer of whatever a checkpoint is. A folder's config.json and generation_config.json know ends of generation
+// that its tokenizer files do not name.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -19,7 +19,8 @@ Result<std::optional<std::string>> ReadIfThere(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return std::optional<std::string>();
   const auto size = file.tellg();
-  if (size < 0 || static_cast<size_t>(size) > kMaxJsonBytes) return InvalidInput(path + ": too large to be a tokenizer file");
+  if (size < 0 || static_cast<size_t>(size) > kMaxJsonBytes)
+    return InvalidInput(path + ": too large to be a tokenizer file");
   std::string text(static_cast<size_t>(size), '\0');
   file.seekg(0);
   if (!file.read(text.data(), size)) return IoError(path + ": cannot be read");
@@ -41,17 +42,21 @@ void AddEnds(const JsonConfig* config, TokenizerParts* parts) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromCheckpoint(const Checkpoint& checkpoint, std::string_view force_pre) {
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromCheckpoint(const Checkpoint& checkpoint,
+                                                                   std::string_view force_pre) {
   if (checkpoint.gguf() != nullptr) return FromGguf(*checkpoint.gguf(), force_pre);
   const std::string folder = checkpoint.path();
   if (!force_pre.empty()) {
-    return UsageError("--pre " + std::string(force_pre) + ": " + folder + " has a tokenizer.json, which says itself how it splits text");
+    return UsageError("--pre " + std::string(force_pre) + ": " + folder +
+                      " has a tokenizer.json, which says itself how it splits text");
   }
   const std::string path = folder + "/tokenizer.json";
   HONE_TRY(const std::optional<std::string> json, ReadIfThere(path));
   if (!json) {
-    return NotFound(path + ": no such file; a model folder needs tokenizer.json (save it with `tokenizers` or `transformers` from "
-                    "whatever tokenizer files there are)");
+    return NotFound(
+        path +
+        ": no such file; a model folder needs tokenizer.json (save it with `tokenizers` or `transformers` from "
+        "whatever tokenizer files there are)");
   }
   HONE_TRY(const std::optional<std::string> config, ReadIfThere(folder + "/tokenizer_config.json"));
   HONE_TRY(TokenizerParts parts, ReadHuggingFaceTokenizer(*json, config.value_or("")).Context(folder));

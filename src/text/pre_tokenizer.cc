@@ -76,7 +76,8 @@ void Arrange(const std::vector<Segment>& segments, SplitBehavior behavior, std::
 template <typename Find>
 class Splitter final : public PreTokenizer {
  public:
-  Splitter(Find find, SplitBehavior behavior, bool invert) : find_(std::move(find)), behavior_(behavior), invert_(invert) {}
+  Splitter(Find find, SplitBehavior behavior, bool invert)
+      : find_(std::move(find)), behavior_(behavior), invert_(invert) {}
   void Apply(Pieces* pieces) const override {
     std::vector<TextRange> out;
     out.reserve(pieces->text().size() / 4 + 1);
@@ -155,7 +156,8 @@ class Metaspace final : public PreTokenizer {
       const size_t begin = text.size();
       const std::string_view piece = pieces->At(range);
       const bool marked = piece.starts_with(' ') || piece.starts_with(replacement_);
-      const bool wanted = scheme_ == PrependScheme::kAlways || (scheme_ == PrependScheme::kFirst && pieces->StartsText(range));
+      const bool wanted =
+          scheme_ == PrependScheme::kAlways || (scheme_ == PrependScheme::kFirst && pieces->StartsText(range));
       if (wanted && !marked) text += replacement_;
       for (const char c : piece) {
         if (c == ' ') {
@@ -187,7 +189,8 @@ class Metaspace final : public PreTokenizer {
 
 class ByteLevel final : public PreTokenizer {
  public:
-  ByteLevel(ByteLevelOptions options, std::unique_ptr<PreTokenizer> split) : options_(options), split_(std::move(split)) {}
+  ByteLevel(ByteLevelOptions options, std::unique_ptr<PreTokenizer> split)
+      : options_(options), split_(std::move(split)) {}
 
   void Apply(Pieces* pieces) const override {
     if (options_.add_prefix_space) {
@@ -306,8 +309,7 @@ std::unique_ptr<PreTokenizer> MakeMetaspace(std::string replacement, PrependSche
 std::unique_ptr<PreTokenizer> MakeByteLevel(ByteLevelOptions options) {
   std::unique_ptr<PreTokenizer> split;
   if (options.use_regex) {
-    auto pattern = Regex::Compile(
-        R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)");
+    auto pattern = Regex::Compile(R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)");
     HONE_CHECK(pattern.has_value(), pattern.error().message);
     split = MakeRegexSplit(std::move(pattern).value(), SplitBehavior::kIsolated, false);
   }

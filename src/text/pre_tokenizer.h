@@ -57,7 +57,7 @@ std::unique_ptr<PreTokenizer> MakeRegexSplit(Regex pattern, SplitBehavior behavi
 std::unique_ptr<PreTokenizer> MakeTextSplit(std::string pattern, SplitBehavior behavior, bool invert);
 std::unique_ptr<PreTokenizer> MakeDigits(bool individual);
 std::unique_ptr<PreTokenizer> MakePunctuation(SplitBehavior behavior);
-std::unique_ptr<PreTokenizer> MakeWhitespace();       // \w+ and [^\w\s]+ are pieces
+std::unique_ptr<PreTokenizer> MakeWhitespace();  // \w+ and [^\w\s]+ are pieces
 std::unique_ptr<PreTokenizer> MakeWhitespaceSplit();
 std::unique_ptr<PreTokenizer> MakeBertPreTokenizer();
 std::unique_ptr<PreTokenizer> MakeFixedLength(size_t characters);
@@ -78,9 +78,9 @@ struct PreKind {
   std::string_view name;
   std::vector<std::string_view> patterns;  // each isolates its matches in the pieces that the one before left
   bool ignore_merges = false;
-  bool add_bos = false;         // unless the file says otherwise
-  bool space_mark = false;      // ▁ for spaces and raw UTF-8 with <0xNN> tokens, no byte alphabet
-  bool nfc = false;             // text is put in NFC first
+  bool add_bos = false;     // unless the file says otherwise
+  bool space_mark = false;  // ▁ for spaces and raw UTF-8 with <0xNN> tokens, no byte alphabet
+  bool nfc = false;         // text is put in NFC first
 };
 // nullptr if unknown.
 const PreKind* FindPreKind(std::string_view name);

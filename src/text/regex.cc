@@ -12,8 +12,8 @@
 namespace hone {
 namespace {
 
-constexpr uint32_t kMatchSteps = 10'000'000;       // of one search
-constexpr size_t kJitStackBytes = 256ull << 20;    // reserved when a search asks for it, used as needed
+constexpr uint32_t kMatchSteps = 10'000'000;     // of one search
+constexpr size_t kJitStackBytes = 256ull << 20;  // reserved when a search asks for it, used as needed
 constexpr size_t kMaxPatternBytes = 64 << 10;
 
 // What one thread needs to search.
@@ -110,20 +110,21 @@ Result<Regex> Regex::Compile(std::string_view pattern) {
   if (code->form != Form::kCompiled) return Regex(std::move(code));
 
   HONE_TRY(const std::string translated, TranslateOniguruma(pattern));
-  std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(pcre2_compile_context_create(nullptr),
-                                                                                   pcre2_compile_context_free);
+  std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
   if (context == nullptr) return Error{ErrorCode::kInternal, "regular expression: no memory"};
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
+  code->code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
   if (code->code == nullptr) {
     PCRE2_UCHAR message[256] = {};
     pcre2_get_error_message(error, message, sizeof(message));
-    return InvalidInput("regular expression '" + std::string(pattern.substr(0, 200)) + "': " +
-                        reinterpret_cast<const char*>(message) + " (at byte " + std::to_string(offset) + " of '" +
-                        translated.substr(0, 200) + "')");
+    return InvalidInput("regular expression '" + std::string(pattern.substr(0, 200)) +
+                        "': " + reinterpret_cast<const char*>(message) + " (at byte " + std::to_string(offset) +
+                        " of '" + translated.substr(0, 200) + "')");
   }
   code->jit = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
   return Regex(std::move(code));
@@ -138,9 +139,9 @@ void Regex::FindAll(std::string_view text, std::vector<TextRange>* matches) cons
   size_t pos = 0;
   size_t last_end = std::string_view::npos;  // an empty match may not follow a match at once
   while (pos <= text.size()) {
-    const int rc = code_->jit ? pcre2_jit_match(code_->code, subject, text.size(), pos, 0, state.data, state.context)
-                              : pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK, state.data,
-                                            state.context);
+    const int rc =
+        code_->jit ? pcre2_jit_match(code_->code, subject, text.size(), pos, 0, state.data, state.context)
+                   : pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK, state.data, state.context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT && state.Grow()) continue;
     if (rc < 0) return;  // no match, or a limit: the rest has no match
     const size_t begin = found[0], end = std::max(found[0], found[1]);

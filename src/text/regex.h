@@ -1,8 +1,8 @@
 // Regex: a pattern as tokenizer files hold it (Oniguruma, Ruby syntax), matched by PCRE2's compiler.
 //
-// Promises: the matches Oniguruma would give for what the translation covers (docs/tokenizers.md lists it); no search hangs: a
-// search that exceeds its step limit counts as "no further match", the same on every run. Refuses: a pattern that PCRE2 cannot
-// compile, with its message and place.
+// Promises: the matches Oniguruma would give for what the translation covers (docs/tokenizers.md lists it); no search
+// hangs: a search that exceeds its step limit counts as "no further match", the same on every run. Refuses: a pattern
+// that PCRE2 cannot compile, with its message and place.
 #pragma once
 
 #include <cstddef>

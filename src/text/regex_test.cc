@@ -53,7 +53,8 @@ TEST(Regex, WhatRubySpellsDifferently) {
 }
 
 TEST(Regex, RefusesWhatItCannotKeepTheMeaningOf) {
-  for (const char* pattern : {"(", "[a", "a)", "(?x)a", "(*ACCEPT)", "\\g<a>", "\\xE4\\xB8", "a(?i)b", "(?<=a*)b", "\\p{NoSuchScript}", "*a"}) {
+  for (const char* pattern : {"(", "[a", "a)", "(?x)a", "(*ACCEPT)", "\\g<a>", "\\xE4\\xB8", "a(?i)b", "(?<=a*)b",
+                              "\\p{NoSuchScript}", "*a"}) {
     EXPECT_FALSE(Regex::Compile(pattern).has_value()) << pattern;
   }
   std::string deep;

@@ -1,5 +1,5 @@
-// ▁, the mark of a space, and cutting at it: where no token holds a ▁ after another character, no merge crosses from a character
-// to a ▁, so a text of megabytes without pre-tokenizer may be merged word by word with the same result.
+// ▁, the mark of a space, and cutting at it: where no token holds a ▁ after another character, no merge crosses from a
+// character to a ▁, so a text of megabytes without pre-tokenizer may be merged word by word with the same result.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// SentencePiece BPE as llama.cpp runs it: any two neighbours whose texts join to a token may merge, highest score first,
-// leftmost among equals. A character that is no token becomes byte tokens. Malformed UTF-8 keeps its bytes.
+// SentencePiece BPE as llama.cpp runs it: any two neighbours whose texts join to a token may merge, highest score
+// first, leftmost among equals. A character that is no token becomes byte tokens. Malformed UTF-8 keeps its bytes.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -131,7 +131,8 @@ class SpmModel final : public TokenModel {
 
 }  // namespace
 
-std::unique_ptr<TokenModel> MakeSpmModel(std::shared_ptr<const Vocabulary> vocabulary, std::vector<float> scores, int32_t unk) {
+std::unique_ptr<TokenModel> MakeSpmModel(std::shared_ptr<const Vocabulary> vocabulary, std::vector<float> scores,
+                                         int32_t unk) {
   return std::make_unique<SpmModel>(std::move(vocabulary), std::move(scores), unk);
 }
 

@@ -28,7 +28,8 @@ StringIndex::Cell* StringIndex::Place(std::string_view key, uint32_t hash) {
   size_t i = hash & mask_;
   while (cells_[i].value >= 0) {
     const Cell& cell = cells_[i];
-    if (cell.hash == hash && cell.bytes == key.size() && std::memcmp(text_.data() + cell.offset, key.data(), key.size()) == 0) {
+    if (cell.hash == hash && cell.bytes == key.size() &&
+        std::memcmp(text_.data() + cell.offset, key.data(), key.size()) == 0) {
       break;
     }
     i = (i + 1) & mask_;

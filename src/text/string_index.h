@@ -23,7 +23,8 @@ class StringIndex {
     for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
       const Cell& cell = cells_[i];
       if (cell.value < 0) return -1;
-      if (cell.hash == hash && cell.bytes == key.size() && std::memcmp(text_.data() + cell.offset, key.data(), key.size()) == 0) {
+      if (cell.hash == hash && cell.bytes == key.size() &&
+          std::memcmp(text_.data() + cell.offset, key.data(), key.size()) == 0) {
         return cell.value;
       }
     }

@@ -69,7 +69,8 @@ void TextTokenizer::EncodeStretch(std::string_view text, bool at_start, bool par
   }
 }
 
-void TextTokenizer::EncodePieces(std::string_view text, bool at_start, Scratch* scratch, std::vector<int32_t>* ids) const {
+void TextTokenizer::EncodePieces(std::string_view text, bool at_start, Scratch* scratch,
+                                 std::vector<int32_t>* ids) const {
   const auto encode = [&](std::string_view stretch, bool start) {
     if (parts_.pre_tokenizer == nullptr) return parts_.model->Encode(stretch, scratch, ids);
     Pieces pieces(stretch, start);
@@ -122,7 +123,8 @@ std::string TextTokenizer::Decode(std::span<const int32_t> ids, bool skip_specia
 }
 
 bool TextTokenizer::IsValid(int32_t id) const {
-  return id >= 0 && static_cast<size_t>(id) < parts_.vocabulary->size() && parts_.vocabulary->valid[static_cast<size_t>(id)];
+  return id >= 0 && static_cast<size_t>(id) < parts_.vocabulary->size() &&
+         parts_.vocabulary->valid[static_cast<size_t>(id)];
 }
 
 std::optional<int32_t> TextTokenizer::TokenId(std::string_view text) const {
@@ -141,15 +143,41 @@ std::string TextTokenizer::TokenBytes(int32_t id) const {
   return token;
 }
 
-bool TextTokenizer::adds_bos() const { return parts_.bos && !parts_.prefix.empty() && parts_.prefix.front() == *parts_.bos; }
-bool TextTokenizer::adds_eos() const { return parts_.eos && !parts_.suffix.empty() && parts_.suffix.back() == *parts_.eos; }
+bool TextTokenizer::adds_bos() const {
+  return parts_.bos && !parts_.prefix.empty() && parts_.prefix.front() == *parts_.bos;
+}
+bool TextTokenizer::adds_eos() const {
+  return parts_.eos && !parts_.suffix.empty() && parts_.suffix.back() == *parts_.eos;
+}
 
 std::vector<int32_t> WellKnownEndIds(const Vocabulary& vocabulary, const std::vector<bool>& is_candidate) {
   static constexpr std::string_view kTexts[] = {
-      "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
-      "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>",
-      "<eos>", "<turn|>", "<|tool_response>", "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", "[e~[",
-      "<|END_OF_TURN_TOKEN|>", "<|eot|>", "[|endofturn|]",
+      "<|eot_id|>",
+      "<|im_end|>",
+      "<|end|>",
+      "<|return|>",
+      "<|call|>",
+      "<|flush|>",
+      "<|calls|>",
+      "<end_of_turn>",
+      "<|endoftext|>",
+      "</s>",
+      "<|eom_id|>",
+      "<EOT>",
+      "_<EOT>",
+      "[EOT]",
+      "[EOS]",
+      "<|end_of_text|>",
+      "<end_of_utterance>",
+      "<eos>",
+      "<turn|>",
+      "<|tool_response>",
+      "<\xEF\xBD\x9C"
+      "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+      "[e~[",
+      "<|END_OF_TURN_TOKEN|>",
+      "<|eot|>",
+      "[|endofturn|]",
   };
   std::vector<int32_t> ids;
   const auto find = [&](std::string_view text) {

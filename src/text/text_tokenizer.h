@@ -1,5 +1,5 @@
-// TextTokenizer: the one implementation of Tokenizer, put together from parts. gguf_tokenizer.cc and hf_tokenizer.cc read
-// files and fill TokenizerParts; everything that happens to a text afterwards happens here.
+// TextTokenizer: the one implementation of Tokenizer, put together from parts. gguf_tokenizer.cc and hf_tokenizer.cc
+// read files and fill TokenizerParts; everything that happens to a text afterwards happens here.
 //
 // Encode: added tokens are cut out (those that compare before normalisation, then those after), each stretch between is
 // normalised, cut into pieces, and each piece goes to the model. Decode: texts of ids through the decoder chain.
@@ -24,12 +24,12 @@ struct TokenizerParts {
   std::vector<std::string> decode_texts;         // by id: what the decoder chain is given
   std::vector<bool> special;                     // by id
   std::vector<AddedToken> added;
-  std::unique_ptr<Normalizer> normalizer;        // nullptr: none
-  std::unique_ptr<PreTokenizer> pre_tokenizer;   // nullptr: the stretch is one piece
+  std::unique_ptr<Normalizer> normalizer;       // nullptr: none
+  std::unique_ptr<PreTokenizer> pre_tokenizer;  // nullptr: the stretch is one piece
   std::unique_ptr<TokenModel> model;
   DecoderChain decoder;
-  // How malformed UTF-8 reaches the model: as pieces of its own, its bytes kept (byte-level), as it is (SentencePiece of
-  // GGUF), or as U+FFFD.
+  // How malformed UTF-8 reaches the model: as pieces of its own, its bytes kept (byte-level), as it is (SentencePiece
+  // of GGUF), or as U+FFFD.
   enum class Malformed { kOwnPieces, kAsIs, kReplaced };
   Malformed malformed = Malformed::kReplaced;
   std::vector<int32_t> prefix, suffix;  // what add_special puts before and after
@@ -70,7 +70,8 @@ class TextTokenizer final : public Tokenizer {
   bool has_normalized_added_ = false;
 };
 
-// The ids that end a generation, by the texts that well-known models give to their control tokens. `is_candidate` by id.
+// The ids that end a generation, by the texts that well-known models give to their control tokens. `is_candidate` by
+// id.
 std::vector<int32_t> WellKnownEndIds(const Vocabulary& vocabulary, const std::vector<bool>& is_candidate);
 
 }  // namespace hone

@@ -27,7 +27,8 @@ std::shared_ptr<const Tokenizer> Open(const std::string& path) {
   return tokenizer ? *tokenizer : nullptr;
 }
 
-std::string Streamed(const std::shared_ptr<const Tokenizer>& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
+std::string Streamed(const std::shared_ptr<const Tokenizer>& tokenizer, const std::vector<int32_t>& ids,
+                     bool skip_special) {
   StreamDecoder stream(tokenizer, skip_special);
   std::string text;
   for (const int32_t id : ids) text += stream.Push(id);
@@ -57,17 +58,20 @@ TEST_P(GoldenTokenizer, EncodesAndDecodesEveryCase) {
     const auto text = entry.at("text").get<std::string>();
     const json& ids = entry.at("ids");
     const json& bare = entry.contains("ids_no_special") ? entry.at("ids_no_special") : ids;
-    EXPECT_EQ(json(tokenizer->Encode(text, {.add_special = true, .parse_special = true})), ids) << GetParam() << json(text).dump();
-    EXPECT_EQ(json(tokenizer->Encode(text, {.add_special = false, .parse_special = true})), bare) << GetParam() << json(text).dump();
+    EXPECT_EQ(json(tokenizer->Encode(text, {.add_special = true, .parse_special = true})), ids)
+        << GetParam() << json(text).dump();
+    EXPECT_EQ(json(tokenizer->Encode(text, {.add_special = false, .parse_special = true})), bare)
+        << GetParam() << json(text).dump();
     ExpectDecodes(tokenizer, entry, GetParam());
   }
   for (const json& entry : golden.value("decode_only", json::array())) ExpectDecodes(tokenizer, entry, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenTokenizer,
-                         testing::Values("added-flags", "bert", "bloom", "command-r", "deepseek-llm", "deepseek-v3", "falcon", "gemma",
-                                         "gpt2", "gpt4o", "llama2", "llama3", "mistral-metaspace", "phi3", "qwen2", "roberta",
-                                         "starcoder", "tekken", "template", "unigram-bytes", "unigram-t5"),
+                         testing::Values("added-flags", "bert", "bloom", "command-r", "deepseek-llm", "deepseek-v3",
+                                         "falcon", "gemma", "gpt2", "gpt4o", "llama2", "llama3", "mistral-metaspace",
+                                         "phi3", "qwen2", "roberta", "starcoder", "tekken", "template", "unigram-bytes",
+                                         "unigram-t5"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -116,16 +120,19 @@ TEST(ModelTokenizers, EncodeTheManifestsTextsFromBothForms) {
   for (const json& model : manifest.at("cases")) {
     if (!model.contains("tokenizer") || !model["tokenizer"].is_object()) continue;
     std::vector<std::string> paths = {folder + "/" + model.at("folder").get<std::string>()};
-    if (model.contains("gguf") && model["gguf"].is_object()) paths.push_back(paths[0] + "/" + model["gguf"].at("file").get<std::string>());
+    if (model.contains("gguf") && model["gguf"].is_object())
+      paths.push_back(paths[0] + "/" + model["gguf"].at("file").get<std::string>());
     for (const std::string& path : paths) {
       const auto tokenizer = Open(path);
       ASSERT_NE(tokenizer, nullptr) << path;
       ++opened;
       for (const json& entry : model["tokenizer"].at("cases")) {
         const auto text = entry.at("text").get<std::string>();
-        EXPECT_EQ(json(tokenizer->Encode(text, {.parse_special = true})), entry.at("ids")) << path << " " << entry.dump();
+        EXPECT_EQ(json(tokenizer->Encode(text, {.parse_special = true})), entry.at("ids"))
+            << path << " " << entry.dump();
         if (entry.contains("decoded")) {
-          EXPECT_EQ(tokenizer->Decode(entry.at("ids").get<std::vector<int32_t>>(), true), entry.at("decoded").get<std::string>());
+          EXPECT_EQ(tokenizer->Decode(entry.at("ids").get<std::vector<int32_t>>(), true),
+                    entry.at("decoded").get<std::string>());
         }
       }
     }

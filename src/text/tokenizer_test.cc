@@ -37,8 +37,9 @@ std::shared_ptr<const Tokenizer> Open(const std::string& path) {
 
 // Characters of all lengths, spaces, marks, digits, contractions; with `broken`, bytes that are no UTF-8 too.
 std::string RandomText(Rng* rng, bool broken) {
-  static constexpr const char* kParts[] = {"the", " a", "it's", " ", "  ", "\n", "\r\n", "\t", "123", "é", "e\u0301", "日本", "한", "😀", "▁",
-                                           "'S", "!?", "\u00a0", "\u3000", "x", "Zo", "½", "ß", "\u200d", "ſ", "null\0"};
+  static constexpr const char* kParts[] = {"the",    " a",      "it's", " ",  "  ", "\n",     "\r\n", "\t",    "123",
+                                           "é",      "e\u0301", "日本", "한", "😀",  "▁",      "'S",   "!?",    "\u00a0",
+                                           "\u3000", "x",       "Zo",   "½",  "ß",  "\u200d", "ſ",    "null\0"};
   std::string text;
   for (uint64_t i = rng->Below(30); i > 0; --i) {
     const uint64_t kind = rng->Below(10);
@@ -55,9 +56,10 @@ std::string RandomText(Rng* rng, bool broken) {
   return text;
 }
 
-constexpr const char* kGoldens[] = {"added-flags", "bert", "bloom", "command-r", "deepseek-llm", "deepseek-v3", "falcon", "gemma", "gpt2",
-                                    "gpt4o", "llama2", "llama3", "mistral-metaspace", "phi3", "qwen2", "roberta", "starcoder", "tekken",
-                                    "template", "unigram-bytes", "unigram-t5"};
+constexpr const char* kGoldens[] = {
+    "added-flags", "bert",    "bloom",     "command-r", "deepseek-llm", "deepseek-v3",       "falcon",
+    "gemma",       "gpt2",    "gpt4o",     "llama2",    "llama3",       "mistral-metaspace", "phi3",
+    "qwen2",       "roberta", "starcoder", "tekken",    "template",     "unigram-bytes",     "unigram-t5"};
 
 TEST(Tokenizer, StreamsEqualWholeDecodingForRandomIds) {
   HONE_NEED_SHARED(root, "goldens/tokenizers");
@@ -69,7 +71,8 @@ TEST(Tokenizer, StreamsEqualWholeDecodingForRandomIds) {
       std::vector<int32_t> ids(rng.Below(12));
       for (int32_t& id : ids) {
         // Byte tokens are few: ask for them often. Some ids are out of range.
-        const auto byte = tokenizer->TokenId("<0x" + std::string(1, "0CEF"[rng.Below(4)]) + std::string(1, "0123456789ABCDEF"[rng.Below(16)]) + ">");
+        const auto byte = tokenizer->TokenId("<0x" + std::string(1, "0CEF"[rng.Below(4)]) +
+                                             std::string(1, "0123456789ABCDEF"[rng.Below(16)]) + ">");
         id = byte && rng.Below(2) == 0 ? *byte : static_cast<int32_t>(rng.Below(tokenizer->vocab_size() + 3)) - 1;
       }
       const bool skip = rng.Below(2) == 0;
@@ -143,19 +146,29 @@ TEST(Tokenizer, LongTextsOfOneKindEnd) {
     return text;
   };
   // Anything quadratic takes hours on these, and the test's time limit ends it.
-  const std::string texts[] = {repeat("a", 10'000'000), repeat(" ", 1 << 20), repeat("\n", 1 << 20), repeat(std::string(1 << 19, ' ') + "中", 1 << 20),
-                               repeat("7", 1 << 20), repeat("ab\u0301\u0323", 1 << 19), repeat("\u0323\u0301", 1 << 19), repeat("😀", 1 << 20), repeat("\xFF", 1 << 19)};
+  const std::string texts[] = {repeat("a", 10'000'000),
+                               repeat(" ", 1 << 20),
+                               repeat("\n", 1 << 20),
+                               repeat(std::string(1 << 19, ' ') + "中", 1 << 20),
+                               repeat("7", 1 << 20),
+                               repeat("ab\u0301\u0323", 1 << 19),
+                               repeat("\u0323\u0301", 1 << 19),
+                               repeat("😀", 1 << 20),
+                               repeat("\xFF", 1 << 19)};
   size_t first = 0;
-  for (const char* name : {"llama3", "deepseek-llm", "gemma", "llama2", "unigram-t5", "bert", "qwen2", "gpt4o", "falcon"}) {
+  for (const char* name :
+       {"llama3", "deepseek-llm", "gemma", "llama2", "unigram-t5", "bert", "qwen2", "gpt4o", "falcon"}) {
     const auto tokenizer = Open(root + "/" + name);
     ASSERT_NE(tokenizer, nullptr);
-    for (size_t i = first; i < std::size(texts); ++i) EXPECT_FALSE(tokenizer->Encode(texts[i]).empty() && name != std::string("bert")) << name;
+    for (size_t i = first; i < std::size(texts); ++i)
+      EXPECT_FALSE(tokenizer->Encode(texts[i]).empty() && name != std::string("bert")) << name;
     first = 1;  // ten megabytes once
   }
 }
 
 // A byte-level BPE of four letters.
-constexpr const char* kSmallBpe = R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"ab":3,"abc":4,"bc":5},"merges":["b c","a b","ab c"]},
+constexpr const char* kSmallBpe =
+    R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"ab":3,"abc":4,"bc":5},"merges":["b c","a b","ab c"]},
   "added_tokens":[{"id":6,"content":"<s>","special":true},{"id":7,"content":"<t>","special":false}],
   "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"decoder":{"type":"ByteLevel"}})";
 
@@ -175,7 +188,8 @@ TEST(Tokenizer, MergesByRankThenLeftmost) {
 TEST(Tokenizer, SpecialTokensOnlyWhereAskedFor) {
   const auto tokenizer = FromJson(kSmallBpe);
   EXPECT_EQ(tokenizer->Encode("a<s>b<t>", {.parse_special = true}), (std::vector<int32_t>{0, 6, 1, 7}));
-  EXPECT_EQ(tokenizer->Encode("a<s>b<t>", {.parse_special = false}), (std::vector<int32_t>{0, 1, 7}));  // < s > are no tokens
+  EXPECT_EQ(tokenizer->Encode("a<s>b<t>", {.parse_special = false}),
+            (std::vector<int32_t>{0, 1, 7}));  // < s > are no tokens
   EXPECT_EQ(tokenizer->Decode(std::vector<int32_t>{0, 6, 7, 99, -5}, true), "a<t>");
   EXPECT_TRUE(tokenizer->IsSpecial(6));
   EXPECT_FALSE(tokenizer->IsSpecial(7));
@@ -220,29 +234,50 @@ TEST(TokenizerJson, ErrorsNameFileAndField) {
   EXPECT_NE(ErrorOf("[]").find("wanted a JSON object"), std::string::npos);
   EXPECT_NE(ErrorOf("{}").find("folder/x: model: wanted an object, found nothing"), std::string::npos);
   EXPECT_NE(ErrorOf(R"({"model":{"type":"LSTM","vocab":{"a":0}}})").find("'LSTM' is not supported"), std::string::npos);
-  EXPECT_NE(ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}})").find("merges: merge 0 ('a' and 'b')"), std::string::npos);
-  EXPECT_NE(ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":["a"]}})").find("model.merges[0]"), std::string::npos);
-  EXPECT_NE(ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":7}})").find("model.merges: wanted an array, found number"), std::string::npos);
-  EXPECT_NE(ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":4000000000},"merges":[]}})").find("model.vocab['a']"), std::string::npos);
-  EXPECT_NE(ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})").find("model.vocab['a']"), std::string::npos);
-  EXPECT_NE(ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":1,"b":1},"merges":[]}})").find("id 1 is given to 'a' and to 'b'"), std::string::npos);
-  EXPECT_NE(ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":"x"},"merges":[]}})").find("wanted a whole number, found string"), std::string::npos);
-  EXPECT_NE(ErrorOf(R"({"model":{"type":"Unigram","vocab":[["a",-1]],"unk_id":9}})").find("model.unk_id: 9"), std::string::npos);
+  EXPECT_NE(
+      ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}})").find("merges: merge 0 ('a' and 'b')"),
+      std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":["a"]}})").find("model.merges[0]"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":7}})")
+                .find("model.merges: wanted an array, found number"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":4000000000},"merges":[]}})").find("model.vocab['a']"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})").find("model.vocab['a']"),
+            std::string::npos);
+  EXPECT_NE(
+      ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":1,"b":1},"merges":[]}})").find("id 1 is given to 'a' and to 'b'"),
+      std::string::npos);
+  EXPECT_NE(
+      ErrorOf(R"({"model":{"type":"BPE","vocab":{"a":"x"},"merges":[]}})").find("wanted a whole number, found string"),
+      std::string::npos);
+  EXPECT_NE(ErrorOf(R"({"model":{"type":"Unigram","vocab":[["a",-1]],"unk_id":9}})").find("model.unk_id: 9"),
+            std::string::npos);
   EXPECT_NE(ErrorOf(R"({"model":{"type":"Unigram","vocab":[["a"]]}})").find("model.vocab[0]"), std::string::npos);
-  EXPECT_NE(ErrorOf(R"({"model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"u"}})").find("'u' is not in the vocabulary"), std::string::npos);
+  EXPECT_NE(
+      ErrorOf(R"({"model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"u"}})").find("'u' is not in the vocabulary"),
+      std::string::npos);
   const std::string model = R"({"model":{"type":"WordLevel","vocab":{"a":0}},)";
   EXPECT_NE(ErrorOf(model + R"("normalizer":{"type":"Spell"}})").find("normalizer.type: 'Spell'"), std::string::npos);
-  EXPECT_NE(ErrorOf(model + R"("pre_tokenizer":{"type":"UnicodeScripts"}})").find("'UnicodeScripts' is not supported"), std::string::npos);
+  EXPECT_NE(ErrorOf(model + R"("pre_tokenizer":{"type":"UnicodeScripts"}})").find("'UnicodeScripts' is not supported"),
+            std::string::npos);
   EXPECT_NE(ErrorOf(model + R"("decoder":{"type":"X"}})").find("decoder.type: 'X'"), std::string::npos);
   EXPECT_NE(ErrorOf(model + R"("post_processor":{"type":"X"}})").find("post_processor.type: 'X'"), std::string::npos);
-  EXPECT_NE(ErrorOf(model + R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a"}}})").find("pre_tokenizer.pattern.Regex"), std::string::npos);
-  EXPECT_NE(ErrorOf(model + R"("added_tokens":[{"id":3000000,"content":"x"}]})").find("added_tokens[0].id"), std::string::npos);
-  EXPECT_NE(ErrorOf(model + R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"AAAA"}})").find("precompiled_charsmap"), std::string::npos);
+  EXPECT_NE(ErrorOf(model + R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a"}}})")
+                .find("pre_tokenizer.pattern.Regex"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(model + R"("added_tokens":[{"id":3000000,"content":"x"}]})").find("added_tokens[0].id"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(model + R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"AAAA"}})")
+                .find("precompiled_charsmap"),
+            std::string::npos);
 }
 
 TEST(TokenizerJson, DeepNestingIsAnError) {
   for (const char* key : {"normalizers", "pretokenizers"}) {
-    std::string json = R"({"model":{"type":"WordLevel","vocab":{"a":0}},")" + std::string(key == std::string("normalizers") ? "normalizer" : "pre_tokenizer") + "\":";
+    std::string json = R"({"model":{"type":"WordLevel","vocab":{"a":0}},")" +
+                       std::string(key == std::string("normalizers") ? "normalizer" : "pre_tokenizer") + "\":";
     for (int i = 0; i < 1000; ++i) json += R"({"type":"Sequence",")" + std::string(key) + "\":[";
     json += R"({"type":"NFC"})";
     for (int i = 0; i < 1000; ++i) json += "]}";
@@ -251,14 +286,19 @@ TEST(TokenizerJson, DeepNestingIsAnError) {
 }
 
 // A GGUF file with these tokenizer keys.
-Result<std::shared_ptr<const Tokenizer>> FromGguf(const std::string& model, std::vector<std::string> tokens, std::vector<std::string> merges,
-                                                  const std::string& pre, std::vector<int64_t> types = {}, std::string_view force = "") {
+Result<std::shared_ptr<const Tokenizer>> FromGguf(const std::string& model, std::vector<std::string> tokens,
+                                                  std::vector<std::string> merges, const std::string& pre,
+                                                  std::vector<int64_t> types = {}, std::string_view force = "") {
   GgufContents contents;
   const auto text = [](std::string value) { return GgufValue{GgufType::kString, GgufType::kU32, std::move(value)}; };
-  contents.metadata = {{"general.architecture", text("llama")}, {"tokenizer.ggml.model", text(model)}, {"tokenizer.ggml.pre", text(pre)},
+  contents.metadata = {{"general.architecture", text("llama")},
+                       {"tokenizer.ggml.model", text(model)},
+                       {"tokenizer.ggml.pre", text(pre)},
                        {"tokenizer.ggml.tokens", GgufValue{GgufType::kArray, GgufType::kString, std::move(tokens)}},
                        {"tokenizer.ggml.merges", GgufValue{GgufType::kArray, GgufType::kString, std::move(merges)}}};
-  if (!types.empty()) contents.metadata.push_back({"tokenizer.ggml.token_type", GgufValue{GgufType::kArray, GgufType::kI32, std::move(types)}});
+  if (!types.empty())
+    contents.metadata.push_back(
+        {"tokenizer.ggml.token_type", GgufValue{GgufType::kArray, GgufType::kI32, std::move(types)}});
   const std::string path = testing::TempDir() + "/tokenizer_test.gguf";
   HONE_RETURN_IF_ERROR(WriteGguf(path, contents));
   HONE_TRY(const auto file, GgufFile::Open(path));
@@ -268,19 +308,23 @@ Result<std::shared_ptr<const Tokenizer>> FromGguf(const std::string& model, std:
 TEST(TokenizerGguf, UnknownPreNamesTheKnownOnesAndTheFlag) {
   const auto tokenizer = FromGguf("gpt2", {"a", "b", "ab"}, {"a b"}, "no-such");
   ASSERT_FALSE(tokenizer.has_value());
-  for (const char* part : {"no-such", "llama-bpe", "qwen2", "--pre KIND"}) EXPECT_NE(tokenizer.error().message.find(part), std::string::npos) << part;
+  for (const char* part : {"no-such", "llama-bpe", "qwen2", "--pre KIND"})
+    EXPECT_NE(tokenizer.error().message.find(part), std::string::npos) << part;
   const auto forced = FromGguf("gpt2", {"a", "b", "ab"}, {"a b"}, "no-such", {}, "gpt-2");
   ASSERT_TRUE(forced.has_value()) << forced.error().message;
   EXPECT_EQ((*forced)->Encode("abb"), (std::vector<int32_t>{2, 1}));
 }
 
 TEST(TokenizerGguf, HostileFilesAreClearErrors) {
-  const auto error = [](const Result<std::shared_ptr<const Tokenizer>>& result) { return result ? std::string() : result.error().message; };
+  const auto error = [](const Result<std::shared_ptr<const Tokenizer>>& result) {
+    return result ? std::string() : result.error().message;
+  };
   EXPECT_NE(error(FromGguf("rwkv", {"a"}, {}, "default")).find("'rwkv' is not supported"), std::string::npos);
   EXPECT_NE(error(FromGguf("gpt2", {"a", "a"}, {}, "gpt-2")).find("'a' has the ids 0 and 1"), std::string::npos);
   EXPECT_NE(error(FromGguf("gpt2", {"a"}, {"a b"}, "gpt-2")).find("tokenizer.ggml.merges: merge 0"), std::string::npos);
   EXPECT_NE(error(FromGguf("gpt2", {"a"}, {"ab"}, "gpt-2")).find("not \"left right\""), std::string::npos);
-  EXPECT_NE(error(FromGguf("gpt2", {"a", "b"}, {}, "gpt-2", {1})).find("token_type: 1 entries for 2 tokens"), std::string::npos);
+  EXPECT_NE(error(FromGguf("gpt2", {"a", "b"}, {}, "gpt-2", {1})).find("token_type: 1 entries for 2 tokens"),
+            std::string::npos);
   EXPECT_NE(error(FromGguf("llama", {"a"}, {}, "", {}, "gpt-2")).find("--pre gpt-2"), std::string::npos);
 }
 

@@ -12,10 +12,12 @@ namespace hone {
 class Trie {
  public:
   Trie() = default;
-  // Of equal strings the last one's number holds. Empty strings are left out. Strings may be borrowed for the call only.
+  // Of equal strings the last one's number holds. Empty strings are left out. Strings may be borrowed for the call
+  // only.
   explicit Trie(std::vector<std::pair<std::string_view, int32_t>> entries);
 
-  // Calls visit(length, value) for each member that is a prefix of `text`, shortest first. Stops where no member goes on.
+  // Calls visit(length, value) for each member that is a prefix of `text`, shortest first. Stops where no member goes
+  // on.
   template <typename Visit>
   void Prefixes(std::string_view text, Visit&& visit) const {
     if (text.empty() || nodes_.empty()) return;

@@ -6,15 +6,15 @@
 
 namespace hone {
 
-bool IsWhiteSpace(char32_t c);    // White_Space
-bool IsNumeric(char32_t c);       // Nd, Nl, No
-bool IsDecimalDigit(char32_t c);  // Nd
-bool IsPunctuation(char32_t c);   // Pc, Pd, Ps, Pe, Pi, Pf, Po, and ASCII symbols
-bool IsMark(char32_t c);          // Mn, Mc, Me
-bool IsNonSpacingMark(char32_t c);  // Mn
+bool IsWhiteSpace(char32_t c);       // White_Space
+bool IsNumeric(char32_t c);          // Nd, Nl, No
+bool IsDecimalDigit(char32_t c);     // Nd
+bool IsPunctuation(char32_t c);      // Pc, Pd, Ps, Pe, Pi, Pf, Po, and ASCII symbols
+bool IsMark(char32_t c);             // Mn, Mc, Me
+bool IsNonSpacingMark(char32_t c);   // Mn
 bool IsControlOrFormat(char32_t c);  // Cc, Cf, Cs, Co; not the unassigned
-bool IsWordCharacter(char32_t c);  // what \w matches: alphabetic, marks, decimal digits, connectors, joiners
-bool IsCjkIdeograph(char32_t c);  // the ranges that BERT sets apart
+bool IsWordCharacter(char32_t c);    // what \w matches: alphabetic, marks, decimal digits, connectors, joiners
+bool IsCjkIdeograph(char32_t c);     // the ranges that BERT sets apart
 
 // Full lower case of one character (U+0130 gives two).
 void AppendLower(char32_t c, std::string* out);

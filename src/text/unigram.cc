@@ -1,5 +1,6 @@
-// The unigram model: of all ways to cover the text with tokens, the one with the highest sum of scores (Viterbi). A character
-// that no token covers alone may also be unknown, at ten below the lowest score; neighbouring unknowns are one.
+// The unigram model: of all ways to cover the text with tokens, the one with the highest sum of scores (Viterbi). A
+// character that no token covers alone may also be unknown, at ten below the lowest score; neighbouring unknowns are
+// one.
 #include <algorithm>
 
 #include "text/model.h"
@@ -12,9 +13,11 @@ constexpr double kUnknownPenalty = 10.0;
 
 class UnigramModel final : public TokenModel {
  public:
-  UnigramModel(std::shared_ptr<const Vocabulary> vocabulary, std::vector<double> scores, const std::vector<bool>& excluded,
-               double lowest_score, UnigramOptions options)
-      : vocabulary_(std::move(vocabulary)), scores_(std::move(scores)), options_(options),
+  UnigramModel(std::shared_ptr<const Vocabulary> vocabulary, std::vector<double> scores,
+               const std::vector<bool>& excluded, double lowest_score, UnigramOptions options)
+      : vocabulary_(std::move(vocabulary)),
+        scores_(std::move(scores)),
+        options_(options),
         unknown_score_(lowest_score - kUnknownPenalty) {
     std::vector<std::pair<std::string_view, int32_t>> entries;
     for (size_t id = 0; id < vocabulary_->size(); ++id) {
@@ -72,9 +75,8 @@ class UnigramModel final : public TokenModel {
       ids->push_back(whole);
       return;
     }
-    if (options_.byte_fallback && std::all_of(text.begin(), text.end(), [&](char c) {
-          return bytes_[static_cast<unsigned char>(c)] >= 0;
-        })) {
+    if (options_.byte_fallback &&
+        std::all_of(text.begin(), text.end(), [&](char c) { return bytes_[static_cast<unsigned char>(c)] >= 0; })) {
       for (auto c = text.rbegin(); c != text.rend(); ++c) ids->push_back(bytes_[static_cast<unsigned char>(*c)]);
       return;
     }
@@ -92,7 +94,8 @@ class UnigramModel final : public TokenModel {
 }  // namespace
 
 std::unique_ptr<TokenModel> MakeUnigramModel(std::shared_ptr<const Vocabulary> vocabulary, std::vector<double> scores,
-                                             const std::vector<bool>& excluded, double lowest_score, UnigramOptions options) {
+                                             const std::vector<bool>& excluded, double lowest_score,
+                                             UnigramOptions options) {
   return std::make_unique<UnigramModel>(std::move(vocabulary), std::move(scores), excluded, lowest_score, options);
 }
 

@@ -1,5 +1,5 @@
-// WordPiece: the longest token first, from left to right; a word that cannot be covered is one unk (Devlin et al. 2018).
-// WordLevel: a word is a token or unk.
+// WordPiece: the longest token first, from left to right; a word that cannot be covered is one unk (Devlin et al.
+// 2018). WordLevel: a word is a token or unk.
 #include "text/model.h"
 #include "text/utf8.h"
 
@@ -61,7 +61,8 @@ class WordPieceModel final : public TokenModel {
 
 class WordLevelModel final : public TokenModel {
  public:
-  WordLevelModel(std::shared_ptr<const Vocabulary> vocabulary, int32_t unk) : vocabulary_(std::move(vocabulary)), unk_(unk) {}
+  WordLevelModel(std::shared_ptr<const Vocabulary> vocabulary, int32_t unk)
+      : vocabulary_(std::move(vocabulary)), unk_(unk) {}
   std::string_view kind() const override { return "wordlevel"; }
   int32_t unk() const override { return unk_; }
   void Encode(std::string_view piece, Scratch* /*scratch*/, std::vector<int32_t>* ids) const override {
