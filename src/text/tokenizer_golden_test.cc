@@ -1,4 +1,5 @@
 // Every golden tokenizer, real vocabularies as GGUF, and the models' own: ids and texts exactly, whole and streamed.
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -160,6 +161,24 @@ TEST(ModelTokenizers, SmolLm2EncodesItsPrompts) {
     ++compared;
   }
   EXPECT_GE(compared, 8);
+}
+
+TEST(ModelTokenizers, TheBuiltInModelsRoundTripTheirText) {
+  HONE_NEED_SHARED(folder, "models/builtin");
+  const std::string text = ReadText(folder + "/tasks/held-out.txt");
+  ASSERT_GT(text.size(), 1000u);
+  for (const char* model : {"main", "draft"}) {
+    const auto tokenizer = Open(folder + "/" + model);
+    ASSERT_NE(tokenizer, nullptr);
+    ASSERT_TRUE(tokenizer->eos().has_value());
+    EXPECT_EQ(tokenizer->IsSpecial(*tokenizer->eos()), true);
+    const auto ends = tokenizer->end_ids();
+    EXPECT_NE(std::find(ends.begin(), ends.end(), *tokenizer->eos()), ends.end());
+    const auto ids = tokenizer->Encode(text, {.parse_special = true});
+    EXPECT_LT(ids.size(), text.size() / 2);
+    EXPECT_EQ(tokenizer->Decode(ids, false), text);
+    EXPECT_EQ(Streamed(tokenizer, ids, false), text);
+  }
 }
 
 }  // namespace
