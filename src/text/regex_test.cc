@@ -1,6 +1,11 @@
 // The translation from Oniguruma, checked by what the translated patterns match; and the table of pre-tokenizer kinds.
 #include "text/regex.h"
 
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
 #include "text/pre_tokenizer.h"
 #include "text/unicode.h"
 
