@@ -1,5 +1,5 @@
-// See blocks.h. Element-wise work is called row by row, so that a row's place never decides which of its numbers fall into a
-// kernel's vector part and which into its remainder.
+// See blocks.h. Element-wise work is called row by row, so that a row's place never decides which of its numbers fall
+// into a kernel's vector part and which into its remainder.
 #include "models/blocks.h"
 
 #include <algorithm>
@@ -35,7 +35,8 @@ int64_t KvWidth(const ModelConfig& config) { return int64_t{config.kv_heads} * c
 
 // F of the layers without experts, 0 if there are none.
 int64_t DenseWidth(const ModelConfig& config) {
-  const bool dense = std::any_of(config.layer.begin(), config.layer.end(), [](const LayerConfig& layer) { return !layer.experts; });
+  const bool dense =
+      std::any_of(config.layer.begin(), config.layer.end(), [](const LayerConfig& layer) { return !layer.experts; });
   return dense ? config.ffn_width : 0;
 }
 
@@ -63,7 +64,8 @@ void Run(Step& step, std::span<const MatmulJob> jobs) { Matmul(jobs, step.scratc
 void Activate(Step& step, float* gate, const float* up, int64_t rows, int64_t width) {
   ForRows(step, rows, width * 4, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
-      GatedActivation(step.config.activation, gate + i * width, up + i * width, gate + i * width, width, step.runtime.isa);
+      GatedActivation(step.config.activation, gate + i * width, up + i * width, gate + i * width, width,
+                      step.runtime.isa);
     }
   });
 }
@@ -71,8 +73,15 @@ void Activate(Step& step, float* gate, const float* up, int64_t rows, int64_t wi
 void NormRows(const Step& step, const float* in, float* out, const float* weight, int64_t rows, int64_t width) {
   ForRows(step, rows, width, [&](size_t begin, size_t end) {
     const int64_t offset = static_cast<int64_t>(begin) * width;
-    RmsNorm({.x = in + offset, .x_stride = width, .y = out + offset, .y_stride = width, .weight = weight,
-             .eps = step.config.norm_eps, .rows = static_cast<int64_t>(end - begin), .width = width}, step.runtime.isa);
+    RmsNorm({.x = in + offset,
+             .x_stride = width,
+             .y = out + offset,
+             .y_stride = width,
+             .weight = weight,
+             .eps = step.config.norm_eps,
+             .rows = static_cast<int64_t>(end - begin),
+             .width = width},
+            step.runtime.isa);
   });
 }
 
@@ -94,10 +103,16 @@ void RopeTables::Extend(int positions) {
 
 StepScratch::StepScratch(const ModelConfig& config, int max_rows)
     : matmul(int64_t{max_rows} * std::max(1, config.experts_per_token), LongestInput(config)),
-      x(Floats(max_rows, config.width)), h(Floats(max_rows, config.width)), y(Floats(max_rows, config.width)),
-      q(Floats(max_rows, QueryWidth(config))), k(Floats(max_rows, KvWidth(config))), v(Floats(max_rows, KvWidth(config))),
-      attention(Floats(max_rows, std::max<int64_t>(QueryWidth(config), config.shared_ffn_width > 0 ? config.width : 0))),
-      gate(Floats(max_rows, FfnNumbers(config))), up(Floats(max_rows, FfnNumbers(config))),
+      x(Floats(max_rows, config.width)),
+      h(Floats(max_rows, config.width)),
+      y(Floats(max_rows, config.width)),
+      q(Floats(max_rows, QueryWidth(config))),
+      k(Floats(max_rows, KvWidth(config))),
+      v(Floats(max_rows, KvWidth(config))),
+      attention(
+          Floats(max_rows, std::max<int64_t>(QueryWidth(config), config.shared_ffn_width > 0 ? config.width : 0))),
+      gate(Floats(max_rows, FfnNumbers(config))),
+      up(Floats(max_rows, FfnNumbers(config))),
       router(Floats(max_rows, std::max(1, config.experts))),
       gathered(Floats(max_rows, int64_t{config.experts_per_token} * config.width)) {
   positions.reserve(max_rows);
@@ -114,16 +129,26 @@ Step BeginStep(const ModelConfig& config, const Runtime& runtime, const ForwardB
   scratch.positions.clear();
   int length = 0;
   for (const SequenceRows& sequence : batch.sequences) {
-    HONE_CHECK(sequence.first_row == static_cast<int>(scratch.positions.size()), "sequences must cover the rows in order");
+    HONE_CHECK(sequence.first_row == static_cast<int>(scratch.positions.size()),
+               "sequences must cover the rows in order");
     for (int i = 0; i < sequence.rows; ++i) scratch.positions.push_back(sequence.first_position + i);
     length = std::max(length, sequence.first_position + sequence.rows);
   }
   HONE_CHECK(scratch.positions.size() == batch.tokens.size(), "sequences must cover all rows");
   ropes.Extend(length);
-  return {.config = config, .runtime = runtime, .batch = batch, .kv = kv, .ropes = ropes, .scratch = scratch,
+  return {.config = config,
+          .runtime = runtime,
+          .batch = batch,
+          .kv = kv,
+          .ropes = ropes,
+          .scratch = scratch,
           .rows = static_cast<int>(batch.tokens.size()),
-          .x = scratch.x.as<float>(), .h = scratch.h.as<float>(), .y = scratch.y.as<float>(),
-          .q = scratch.q.as<float>(), .k = scratch.k.as<float>(), .v = scratch.v.as<float>(),
+          .x = scratch.x.as<float>(),
+          .h = scratch.h.as<float>(),
+          .y = scratch.y.as<float>(),
+          .q = scratch.q.as<float>(),
+          .k = scratch.k.as<float>(),
+          .v = scratch.v.as<float>(),
           .attention = scratch.attention.as<float>()};
 }
 
@@ -155,10 +180,16 @@ void Rotate(Step& step, const LayerWeights& weights) {
   const auto rotate = [&](const RopeTable& table, int64_t first, int64_t rows) {
     ForRows(step, rows, QueryWidth(config), [&](size_t begin, size_t end) {
       const int64_t row = first + static_cast<int64_t>(begin);
-      RopeArgs args{.x = step.q + row * QueryWidth(config), .x_stride = QueryWidth(config),
-                    .rows = static_cast<int64_t>(end - begin), .heads = config.heads, .head_width = config.head_width,
-                    .rotary_width = rope.rotary_width, .order = rope.order,
-                    .positions = step.scratch.positions.data() + row, .cos = table.cos(), .sin = table.sin()};
+      RopeArgs args{.x = step.q + row * QueryWidth(config),
+                    .x_stride = QueryWidth(config),
+                    .rows = static_cast<int64_t>(end - begin),
+                    .heads = config.heads,
+                    .head_width = config.head_width,
+                    .rotary_width = rope.rotary_width,
+                    .order = rope.order,
+                    .positions = step.scratch.positions.data() + row,
+                    .cos = table.cos(),
+                    .sin = table.sin()};
       Rope(args, step.runtime.isa);
       args.x = step.k + row * KvWidth(config);
       args.x_stride = KvWidth(config);
@@ -185,16 +216,26 @@ void Attend(Step& step, const LayerWeights& weights) {
     if (sequence.rows == 0) continue;
     const KvView view = step.kv.View(weights.index, sequence.blocks);
     const int64_t q_offset = sequence.first_row * QueryWidth(config), kv_offset = sequence.first_row * KvWidth(config);
-    scratch.stores.push_back({.k = step.k + kv_offset, .k_stride = KvWidth(config), .v = step.v + kv_offset,
-                              .v_stride = KvWidth(config), .rows = sequence.rows,
-                              .first_position = sequence.first_position, .kv = view});
-    scratch.attention_jobs.push_back({.q = step.q + q_offset, .q_stride = QueryWidth(config),
-                                      .out = step.attention + q_offset, .out_stride = QueryWidth(config),
-                                      .rows = sequence.rows, .first_position = sequence.first_position, .kv = view});
+    scratch.stores.push_back({.k = step.k + kv_offset,
+                              .k_stride = KvWidth(config),
+                              .v = step.v + kv_offset,
+                              .v_stride = KvWidth(config),
+                              .rows = sequence.rows,
+                              .first_position = sequence.first_position,
+                              .kv = view});
+    scratch.attention_jobs.push_back({.q = step.q + q_offset,
+                                      .q_stride = QueryWidth(config),
+                                      .out = step.attention + q_offset,
+                                      .out_stride = QueryWidth(config),
+                                      .rows = sequence.rows,
+                                      .first_position = sequence.first_position,
+                                      .kv = view});
   }
   StoreKv(scratch.stores, step.runtime.isa, *step.runtime.threads);
   Attention(scratch.attention_jobs,
-            {.heads = config.heads, .scale = config.attention_scale, .soft_cap = config.attention_soft_cap,
+            {.heads = config.heads,
+             .scale = config.attention_scale,
+             .soft_cap = config.attention_soft_cap,
              .window = weights.config->window},
             step.runtime.isa, *step.runtime.threads);
 }
@@ -261,7 +302,8 @@ void Experts(Step& step, const LayerWeights& weights, const RouteParams& route, 
   scratch.jobs.clear();
   for (int e = 0; e < route.experts; ++e) {
     const int64_t first = scratch.expert_begin[e], rows = scratch.expert_begin[e + 1] - first;
-    if (rows > 0) scratch.jobs.push_back(Job(weights.experts[e].down, gate + first * ffn_width, gathered + first * width, rows));
+    if (rows > 0)
+      scratch.jobs.push_back(Job(weights.experts[e].down, gate + first * ffn_width, gathered + first * width, rows));
   }
   Run(step, scratch.jobs);
   ForRows(step, step.rows, chosen * width, [&](size_t begin, size_t end) {

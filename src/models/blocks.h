@@ -1,7 +1,8 @@
-// The blocks that decoder layers are made of, each a few op calls over all rows of a step. A family's layer is a list of them.
+// The blocks that decoder layers are made of, each a few op calls over all rows of a step. A family's layer is a list
+// of them.
 //
-// Rows are independent: no block lets a row see how many others there are, except attention through the cache. All memory is
-// reserved in StepScratch; nothing is allocated in a step once its vectors have grown.
+// Rows are independent: no block lets a row see how many others there are, except attention through the cache. All
+// memory is reserved in StepScratch; nothing is allocated in a step once its vectors have grown.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ namespace hone {
 struct RopeTables {
   explicit RopeTables(const ModelConfig& config);
   void Extend(int positions);
-  std::vector<RopeTable> near, far;   // far is empty where no rope is longrope
+  std::vector<RopeTable> near, far;  // far is empty where no rope is longrope
 };
 
 // Working memory of a step, made once for max_rows rows.
@@ -32,16 +33,16 @@ struct StepScratch {
   StepScratch(const ModelConfig& config, int max_rows);
 
   MatmulScratch matmul;
-  Buffer x, h, y;                 // [T][D]
-  Buffer q, k, v, attention;      // [T][H * E], [T][G * E] twice, [T][H * E]
-  Buffer gate, up;                // [T][F], or [T * chosen][expert F]
-  Buffer router;                  // [T][experts]
-  Buffer gathered;                // [T * chosen][D]
-  std::vector<int32_t> positions;             // [T]
-  std::vector<int32_t> expert_ids;            // [T * chosen], best first
-  std::vector<float> expert_weights;          // the same
-  std::vector<int32_t> expert_rows;           // where (row, choice) stands among the gathered rows, sorted by expert
-  std::vector<int32_t> expert_begin;          // [experts + 1]
+  Buffer x, h, y;                     // [T][D]
+  Buffer q, k, v, attention;          // [T][H * E], [T][G * E] twice, [T][H * E]
+  Buffer gate, up;                    // [T][F], or [T * chosen][expert F]
+  Buffer router;                      // [T][experts]
+  Buffer gathered;                    // [T * chosen][D]
+  std::vector<int32_t> positions;     // [T]
+  std::vector<int32_t> expert_ids;    // [T * chosen], best first
+  std::vector<float> expert_weights;  // the same
+  std::vector<int32_t> expert_rows;   // where (row, choice) stands among the gathered rows, sorted by expert
+  std::vector<int32_t> expert_begin;  // [experts + 1]
   std::vector<MatmulJob> jobs;
   std::vector<KvStoreJob> stores;
   std::vector<AttentionJob> attention_jobs;
@@ -55,9 +56,9 @@ struct Step {
   const KvLayers& kv;
   RopeTables& ropes;
   StepScratch& scratch;
-  int rows;                        // T
-  float *x, *h, *y;                // [T][D]
-  float *q, *k, *v, *attention;    // [T][H * E], [T][G * E], [T][G * E], [T][H * E]
+  int rows;                      // T
+  float *x, *h, *y;              // [T][D]
+  float *q, *k, *v, *attention;  // [T][H * E], [T][G * E], [T][G * E], [T][H * E]
 };
 Step BeginStep(const ModelConfig& config, const Runtime& runtime, const ForwardBatch& batch, const KvLayers& kv,
                RopeTables& ropes, StepScratch& scratch);

@@ -17,7 +17,8 @@ const std::string& Origin(const GgufFile& file) { return file.path(); }
 template <typename File>
 Result<int> ReadIntFrom(const File& file, std::string_view key, int low, int high, int64_t fallback) {
   if (fallback < low && !file.Has(key)) {
-    return InvalidInput(fmt::format("{}: {} is missing; wanted a whole number from {} to {}", Origin(file), key, low, high));
+    return InvalidInput(
+        fmt::format("{}: {} is missing; wanted a whole number from {} to {}", Origin(file), key, low, high));
   }
   HONE_TRY(const int64_t value, file.Int(key, fallback));
   if (value < low || value > high) {
@@ -48,8 +49,10 @@ Result<void> RefuseQuantized(const JsonConfig& json) {
     if (!json.IsObject(key)) continue;
     HONE_TRY(const JsonConfig quantization, json.Object(key));
     HONE_TRY(const std::string method, quantization.String("quant_method", "unknown"));
-    return Unsupported(fmt::format("{}: weights stored by quant_method \"{}\" are not supported; use the unquantised model, "
-                                   "or a GGUF of it", json.origin(), method));
+    return Unsupported(
+        fmt::format("{}: weights stored by quant_method \"{}\" are not supported; use the unquantised model, "
+                    "or a GGUF of it",
+                    json.origin(), method));
   }
   return {};
 }
@@ -57,8 +60,8 @@ Result<void> RefuseQuantized(const JsonConfig& json) {
 Result<std::vector<double>> ReadFactors(const JsonConfig& parameters, std::string_view key, int count) {
   HONE_TRY(std::vector<double> factors, parameters.Numbers(key));
   if (factors.size() != static_cast<size_t>(count)) {
-    return InvalidInput(fmt::format("{}: {} has {} numbers; wanted {} (half the rotary width)", parameters.origin(), key,
-                                    factors.size(), count));
+    return InvalidInput(fmt::format("{}: {} has {} numbers; wanted {} (half the rotary width)", parameters.origin(),
+                                    key, factors.size(), count));
   }
   return factors;
 }
@@ -105,7 +108,9 @@ Result<double> ReadNumber(const GgufFile& file, std::string_view key, double low
   return ReadNumberFrom(file, key, low, high, fallback);
 }
 
-std::string GgufKey(const ModelConfig& config, std::string_view key) { return fmt::format("{}.{}", config.architecture, key); }
+std::string GgufKey(const ModelConfig& config, std::string_view key) {
+  return fmt::format("{}.{}", config.architecture, key);
+}
 
 bool GgufHas(const GgufFile& file, std::string_view tensor) { return file.FindTensor(tensor) != nullptr; }
 
@@ -121,7 +126,8 @@ Result<void> RefuseIfSet(const JsonConfig& json, std::string_view key, std::stri
   return Unsupported(fmt::format("{}: {} is {}; the {} family has no such feature", json.origin(), key, value, family));
 }
 
-Result<RopeConfig> ReadHfRope(const JsonConfig& json, const JsonConfig* parameters, double theta, const ModelConfig& config) {
+Result<RopeConfig> ReadHfRope(const JsonConfig& json, const JsonConfig* parameters, double theta,
+                              const ModelConfig& config) {
   RopeConfig rope;
   rope.theta = theta;
   HONE_TRY(double partial, ReadNumber(json, "partial_rotary_factor", 0, 1, 1));
@@ -165,13 +171,14 @@ Result<void> ReadHfWindows(const JsonConfig& json, int64_t window, bool (*slides
   }
   HONE_TRY(const std::vector<std::string> types, json.Strings("layer_types"));
   if (types.size() != config.layer.size()) {
-    return InvalidInput(fmt::format("{}: layer_types has {} entries; wanted {}, one a layer", json.origin(), types.size(),
-                                    config.layers));
+    return InvalidInput(fmt::format("{}: layer_types has {} entries; wanted {}, one a layer", json.origin(),
+                                    types.size(), config.layers));
   }
   for (int i = 0; i < config.layers; ++i) {
     if (types[i] == "sliding_attention") {
-      if (size == 0) return InvalidInput(fmt::format("{}: layer {} is sliding_attention but sliding_window is not set",
-                                                     json.origin(), i));
+      if (size == 0)
+        return InvalidInput(
+            fmt::format("{}: layer {} is sliding_attention but sliding_window is not set", json.origin(), i));
       config.layer[i].window = size;
     } else if (types[i] == "full_attention") {
       config.layer[i].window = 0;
@@ -193,7 +200,8 @@ Result<void> ReadHfCommon(const JsonConfig& json, const HfDefaults& defaults, Mo
   const int head_width = defaults.head_width != 0 ? defaults.head_width : config.width / config.heads;
   HONE_TRY(config.head_width, ReadInt(json, "head_dim", 1, kMaxHeadWidth, head_width));
   HONE_TRY(config.ffn_width, ReadInt(json, "intermediate_size", 1, kMaxFfnWidth));
-  HONE_TRY(config.vocab, ReadInt(json, "vocab_size", 1, kMaxVocab, config.vocab > 0 ? int64_t{config.vocab} : INT64_MIN));
+  HONE_TRY(config.vocab,
+           ReadInt(json, "vocab_size", 1, kMaxVocab, config.vocab > 0 ? int64_t{config.vocab} : INT64_MIN));
   HONE_TRY(config.context, ReadInt(json, "max_position_embeddings", 1, kMaxContext, defaults.context));
   HONE_TRY(const double eps, ReadNumber(json, "rms_norm_eps", 0, 1, defaults.norm_eps));
   config.norm_eps = static_cast<float>(eps);
@@ -227,8 +235,8 @@ Result<std::vector<double>> ReadGgufFactors(const GgufFile& file, std::string_vi
   const NamedTensor* tensor = file.FindTensor(name);
   if (tensor == nullptr) return factors;
   if (tensor->view.type != DType::kF32 || tensor->view.shape != Shape{count}) {
-    return InvalidInput(fmt::format("{}: tensor {} is {} {}; wanted F32 [{}] (half the rotary width)", file.path(), name,
-                                    Info(tensor->view.type).name, tensor->view.shape.ToString(), count));
+    return InvalidInput(fmt::format("{}: tensor {} is {} {}; wanted F32 [{}] (half the rotary width)", file.path(),
+                                    name, Info(tensor->view.type).name, tensor->view.shape.ToString(), count));
   }
   std::vector<float> values(count);
   DequantizeRow(DType::kF32, tensor->view.data, count, values.data());  // any alignment
@@ -238,7 +246,8 @@ Result<std::vector<double>> ReadGgufFactors(const GgufFile& file, std::string_vi
 
 Result<RopeConfig> ReadGgufRope(const GgufFile& file, const ModelConfig& config) {
   RopeConfig rope;
-  HONE_TRY(rope.rotary_width, ReadInt(file, GgufKey(config, "rope.dimension_count"), 0, kMaxHeadWidth, config.head_width));
+  HONE_TRY(rope.rotary_width,
+           ReadInt(file, GgufKey(config, "rope.dimension_count"), 0, kMaxHeadWidth, config.head_width));
   HONE_TRY(rope.theta, ReadNumber(file, GgufKey(config, "rope.freq_base"), 1e-6, 1e15, 10000));
   HONE_TRY(rope.frequency_divisors, ReadGgufFactors(file, "rope_freqs.weight", rope.rotary_width / 2));
   HONE_TRY(const double scale_linear, ReadNumber(file, GgufKey(config, "rope.scale_linear"), 0, 1e9, 0));
@@ -246,8 +255,8 @@ Result<RopeConfig> ReadGgufRope(const GgufFile& file, const ModelConfig& config)
   const std::string kind_key = GgufKey(config, "rope.scaling.type");
   // A factor without a type is linear; a factor of 0 is none.
   HONE_TRY(const std::string kind, file.String(kind_key, rope.factor != 0 ? "linear" : "none"));
-  HONE_TRY(rope.original_context, ReadNumber(file, GgufKey(config, "rope.scaling.original_context_length"), 1, kMaxContext,
-                                             config.context));
+  HONE_TRY(rope.original_context,
+           ReadNumber(file, GgufKey(config, "rope.scaling.original_context_length"), 1, kMaxContext, config.context));
   HONE_TRY(const double attention, ReadNumber(file, GgufKey(config, "rope.scaling.attn_factor"), 0, 1e6, 0));
   HONE_TRY(rope.short_factor, ReadGgufFactors(file, "rope_factors_short.weight", rope.rotary_width / 2));
   HONE_TRY(rope.long_factor, ReadGgufFactors(file, "rope_factors_long.weight", rope.rotary_width / 2));
@@ -264,10 +273,13 @@ Result<RopeConfig> ReadGgufRope(const GgufFile& file, const ModelConfig& config)
     // llama.cpp multiplies its own 0.1 ln(factor) + 1 by attn_factor.
     if (attention != 0) rope.attention_factor = attention * YarnScale(rope.factor, 1);
   } else if (kind == "longrope") {
-    return InvalidInput(fmt::format("{}: {} is longrope, but tensors rope_factors_short.weight and rope_factors_long.weight "
-                                    "are not both there", file.path(), kind_key));
+    return InvalidInput(
+        fmt::format("{}: {} is longrope, but tensors rope_factors_short.weight and rope_factors_long.weight "
+                    "are not both there",
+                    file.path(), kind_key));
   } else if (kind != "none") {
-    return Unsupported(fmt::format("{}: {} is \"{}\"; known: none, linear, yarn, longrope", file.path(), kind_key, kind));
+    return Unsupported(
+        fmt::format("{}: {} is \"{}\"; known: none, linear, yarn, longrope", file.path(), kind_key, kind));
   }
   if (rope.factor == 0) rope.factor = 1;
   return rope;
@@ -281,7 +293,8 @@ Result<void> ReadGgufCommon(const GgufFile& file, ModelConfig& config) {
   HONE_TRY(config.width, ReadInt(file, key("embedding_length"), 1, kMaxWidth));
   HONE_TRY(config.heads, ReadInt(file, key("attention.head_count"), 1, kMaxHeads));
   HONE_TRY(config.kv_heads, ReadInt(file, key("attention.head_count_kv"), 1, kMaxHeads, config.heads));
-  HONE_TRY(config.head_width, ReadInt(file, key("attention.key_length"), 1, kMaxHeadWidth, config.width / config.heads));
+  HONE_TRY(config.head_width,
+           ReadInt(file, key("attention.key_length"), 1, kMaxHeadWidth, config.width / config.heads));
   HONE_TRY(const int value_width, ReadInt(file, key("attention.value_length"), 1, kMaxHeadWidth, config.head_width));
   if (value_width != config.head_width) {
     return Unsupported(fmt::format("{}: keys are {} wide and values {}; hone wants them equal", file.path(),
@@ -318,11 +331,13 @@ Result<void> CheckRope(const RopeConfig& rope, const ModelConfig& config, const 
   for (const auto* factors : {&rope.short_factor, &rope.long_factor, &rope.frequency_divisors}) {
     if (!factors->empty() && factors->size() != half) return bad("rope factors are not half the rotary width");
     for (const double factor : *factors) {
-      if (!(factor > 1e-9 && factor < 1e12)) return bad(fmt::format("a rope factor is {}; wanted a positive number", factor));
+      if (!(factor > 1e-9 && factor < 1e12))
+        return bad(fmt::format("a rope factor is {}; wanted a positive number", factor));
     }
   }
   for (const double value : {rope.theta, rope.factor}) {
-    if (!(value > 0 && std::isfinite(value))) return bad(fmt::format("a rope number is {}; wanted a positive one", value));
+    if (!(value > 0 && std::isfinite(value)))
+      return bad(fmt::format("a rope number is {}; wanted a positive one", value));
   }
   const bool scaled = rope.scaling != RopeScaling::kNone && rope.scaling != RopeScaling::kLinear;
   if (scaled && !(rope.original_context >= 1)) return bad("the original context of the rope scaling is missing");

@@ -14,10 +14,17 @@ namespace {
 
 // A complete configuration with `changes` made: key to JSON text; an empty text removes the key.
 std::string Json(const std::map<std::string, std::string>& changes) {
-  std::map<std::string, std::string> all = {
-      {"architectures", "[\"LlamaForCausalLM\"]"}, {"model_type", "\"llama\""}, {"num_hidden_layers", "3"},
-      {"hidden_size", "64"}, {"num_attention_heads", "4"}, {"num_key_value_heads", "2"}, {"intermediate_size", "96"},
-      {"vocab_size", "100"}, {"max_position_embeddings", "256"}, {"rms_norm_eps", "1e-5"}, {"rope_theta", "5000"}};
+  std::map<std::string, std::string> all = {{"architectures", "[\"LlamaForCausalLM\"]"},
+                                            {"model_type", "\"llama\""},
+                                            {"num_hidden_layers", "3"},
+                                            {"hidden_size", "64"},
+                                            {"num_attention_heads", "4"},
+                                            {"num_key_value_heads", "2"},
+                                            {"intermediate_size", "96"},
+                                            {"vocab_size", "100"},
+                                            {"max_position_embeddings", "256"},
+                                            {"rms_norm_eps", "1e-5"},
+                                            {"rope_theta", "5000"}};
   for (const auto& [key, value] : changes) all[key] = value;
   std::string json = "{";
   for (const auto& [key, value] : all) {
@@ -30,7 +37,8 @@ Result<ModelConfig> Read(const std::map<std::string, std::string>& changes) {
   return ReadModelConfig(*WriteFolder("config", Json(changes)));
 }
 
-std::map<std::string, std::string> As(const std::string& architecture, std::map<std::string, std::string> changes = {}) {
+std::map<std::string, std::string> As(const std::string& architecture,
+                                      std::map<std::string, std::string> changes = {}) {
   changes["architectures"] = "[\"" + architecture + "\"]";
   return changes;
 }
@@ -75,7 +83,8 @@ TEST(HfConfig, AbsentKeysTakeTheClassDefaults) {
 }
 
 TEST(HfConfig, VocabularyComesFromTheEmbeddingWhereAbsent) {
-  const auto checkpoint = WriteFolder("vocab", Json({{"vocab_size", ""}}), {{"model.embed_tokens.weight", Shape{77, 64}}});
+  const auto checkpoint =
+      WriteFolder("vocab", Json({{"vocab_size", ""}}), {{"model.embed_tokens.weight", Shape{77, 64}}});
   const auto config = ReadModelConfig(*checkpoint);
   ASSERT_TRUE(config.has_value()) << config.error().message;
   EXPECT_EQ(config->vocab, 77);
@@ -89,7 +98,10 @@ std::vector<int> Windows(const ModelConfig& config) {
 
 TEST(HfConfig, WindowsByFamily) {
   using V = std::vector<int>;
-  struct { std::map<std::string, std::string> changes; V windows; } cases[] = {
+  struct {
+    std::map<std::string, std::string> changes;
+    V windows;
+  } cases[] = {
       {{{"sliding_window", "9"}}, V{0, 0, 0}},  // Llama has no such key
       {As("MistralForCausalLM", {{"sliding_window", "9"}}), V{9, 9, 9}},
       {As("MistralForCausalLM", {{"sliding_window", "null"}}), V{0, 0, 0}},
@@ -97,13 +109,17 @@ TEST(HfConfig, WindowsByFamily) {
       {As("MixtralForCausalLM", {{"sliding_window", "null"}}), V{0, 0, 0}},
       {As("Phi3ForCausalLM", {{"sliding_window", "9"}}), V{9, 9, 9}},
       {As("Qwen2ForCausalLM", {{"sliding_window", "9"}}), V{0, 0, 0}},
-      {As("Qwen2ForCausalLM", {{"sliding_window", "9"}, {"use_sliding_window", "true"}, {"max_window_layers", "1"}}), V{0, 9, 9}},
-      {As("Qwen3ForCausalLM", {{"sliding_window", "9"}, {"use_sliding_window", "true"},
-                               {"layer_types", R"(["sliding_attention", "full_attention", "sliding_attention"])"}}), V{9, 0, 9}},
+      {As("Qwen2ForCausalLM", {{"sliding_window", "9"}, {"use_sliding_window", "true"}, {"max_window_layers", "1"}}),
+       V{0, 9, 9}},
+      {As("Qwen3ForCausalLM", {{"sliding_window", "9"},
+                               {"use_sliding_window", "true"},
+                               {"layer_types", R"(["sliding_attention", "full_attention", "sliding_attention"])"}}),
+       V{9, 0, 9}},
       {As("Gemma2ForCausalLM", {{"sliding_window", "9"}}), V{9, 0, 9}},
       {As("Gemma3ForCausalLM", {{"sliding_window", "9"}, {"sliding_window_pattern", "2"}}), V{9, 0, 9}},
-      {As("Gemma3ForCausalLM", {{"sliding_window", "9"},
-                                {"layer_types", R"(["full_attention", "sliding_attention", "full_attention"])"}}), V{0, 9, 0}},
+      {As("Gemma3ForCausalLM",
+          {{"sliding_window", "9"}, {"layer_types", R"(["full_attention", "sliding_attention", "full_attention"])"}}),
+       V{0, 9, 0}},
   };
   for (const auto& one : cases) {
     SCOPED_TRACE(Json(one.changes));
@@ -132,8 +148,10 @@ TEST(HfConfig, RopeScalingInAllItsForms) {
   EXPECT_EQ(config->ropes[0].beta_fast, 16);
   EXPECT_FALSE(config->ropes[0].truncate);
 
-  config = Read(As("Phi3ForCausalLM", {{"partial_rotary_factor", "0.5"}, {"original_max_position_embeddings", "32"},
-                                       {"rope_scaling", R"({"type": "su", "short_factor": [1,1,1,1], "long_factor": [1,2,3,4]})"}}));
+  config = Read(As("Phi3ForCausalLM",
+                   {{"partial_rotary_factor", "0.5"},
+                    {"original_max_position_embeddings", "32"},
+                    {"rope_scaling", R"({"type": "su", "short_factor": [1,1,1,1], "long_factor": [1,2,3,4]})"}}));
   ASSERT_TRUE(config.has_value()) << config.error().message;
   EXPECT_EQ(config->ropes[0].scaling, RopeScaling::kLongRope);
   EXPECT_EQ(config->ropes[0].rotary_width, 8);
@@ -141,7 +159,8 @@ TEST(HfConfig, RopeScalingInAllItsForms) {
 }
 
 TEST(HfConfig, Gemma3HasTwoRopes) {
-  auto config = Read(As("Gemma3ForCausalLM", {{"rope_local_base_freq", "7000"}, {"sliding_window_pattern", "3"},
+  auto config = Read(As("Gemma3ForCausalLM", {{"rope_local_base_freq", "7000"},
+                                              {"sliding_window_pattern", "3"},
                                               {"rope_scaling", R"({"rope_type": "linear", "factor": 8})"}}));
   ASSERT_TRUE(config.has_value()) << config.error().message;
   ASSERT_EQ(config->ropes.size(), 2u);
@@ -151,8 +170,11 @@ TEST(HfConfig, Gemma3HasTwoRopes) {
   EXPECT_EQ(config->ropes[config->layer[2].rope].scaling, RopeScaling::kLinear);
 
   // transformers 5.
-  config = Read(As("Gemma3ForCausalLM", {{"rope_theta", ""}, {"sliding_window_pattern", "3"}, {"rope_parameters",
-      R"({"full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 1000000},
+  config =
+      Read(As("Gemma3ForCausalLM", {{"rope_theta", ""},
+                                    {"sliding_window_pattern", "3"},
+                                    {"rope_parameters",
+                                     R"({"full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 1000000},
           "sliding_attention": {"rope_type": "default", "rope_theta": 9000}})"}}));
   ASSERT_TRUE(config.has_value()) << config.error().message;
   EXPECT_EQ(config->ropes[config->layer[0].rope].theta, 9000);
@@ -161,7 +183,8 @@ TEST(HfConfig, Gemma3HasTwoRopes) {
 }
 
 TEST(HfConfig, TextPartOfAMultimodalModel) {
-  const auto checkpoint = WriteFolder("multimodal", R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+  const auto checkpoint =
+      WriteFolder("multimodal", R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
     "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
                     "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024, "vocab_size": 262208},
     "vision_config": {"hidden_size": 1152}})");
@@ -177,8 +200,11 @@ TEST(HfConfig, TextPartOfAMultimodalModel) {
 }
 
 TEST(HfConfig, ExpertsAndDenseLayers) {
-  const auto config = Read(As("Qwen3MoeForCausalLM", {{"num_experts", "8"}, {"num_experts_per_tok", "2"},
-      {"moe_intermediate_size", "24"}, {"mlp_only_layers", "[1]"}, {"norm_topk_prob", "true"}}));
+  const auto config = Read(As("Qwen3MoeForCausalLM", {{"num_experts", "8"},
+                                                      {"num_experts_per_tok", "2"},
+                                                      {"moe_intermediate_size", "24"},
+                                                      {"mlp_only_layers", "[1]"},
+                                                      {"norm_topk_prob", "true"}}));
   ASSERT_TRUE(config.has_value()) << config.error().message;
   EXPECT_TRUE(config->layer[0].experts);
   EXPECT_FALSE(config->layer[1].experts);
@@ -188,8 +214,10 @@ TEST(HfConfig, ExpertsAndDenseLayers) {
 }
 
 TEST(HfConfig, ExpertsOfNoLayerAreForgotten) {
-  const auto config = Read(As("Qwen3MoeForCausalLM", {{"num_experts", "4096"}, {"num_experts_per_tok", "4096"},
-      {"moe_intermediate_size", "2000000"}, {"mlp_only_layers", "[0, 1, 2]"}}));
+  const auto config = Read(As("Qwen3MoeForCausalLM", {{"num_experts", "4096"},
+                                                      {"num_experts_per_tok", "4096"},
+                                                      {"moe_intermediate_size", "2000000"},
+                                                      {"mlp_only_layers", "[0, 1, 2]"}}));
   ASSERT_TRUE(config.has_value()) << config.error().message;
   EXPECT_EQ(config->experts, 0);
   EXPECT_EQ(config->experts_per_token, 0);
@@ -233,20 +261,31 @@ TEST(HfConfig, RefusesByName) {
       {{{"rope_scaling", R"({"type": "linear", "factor": 0})"}}, kBad, "factor is 0"},
       {{{"rope_scaling", R"({"type": "linear", "factor": NaN})"}}, kBad, "factor"},
       {{{"rope_scaling", "7"}}, kBad, "rope_scaling"},
-      {{{"rope_scaling", R"({"type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4})"}}, kBad, "high_freq_factor"},
-      {{{"rope_scaling", R"({"type": "longrope", "short_factor": [1], "long_factor": [1]})"}}, kBad, "short_factor has 1 numbers; wanted 8"},
-      {{{"rope_scaling", R"({"type": "longrope", "short_factor": [1,1,1,1,1,1,1,0], "long_factor": [1,1,1,1,1,1,1,1]})"}}, kBad, "factor is 0"},
+      {{{"rope_scaling", R"({"type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4})"}},
+       kBad,
+       "high_freq_factor"},
+      {{{"rope_scaling", R"({"type": "longrope", "short_factor": [1], "long_factor": [1]})"}},
+       kBad,
+       "short_factor has 1 numbers; wanted 8"},
+      {{{"rope_scaling",
+         R"({"type": "longrope", "short_factor": [1,1,1,1,1,1,1,0], "long_factor": [1,1,1,1,1,1,1,1]})"}},
+       kBad,
+       "factor is 0"},
       {{{"partial_rotary_factor", "2"}}, kBad, "partial_rotary_factor is 2"},
       {{{"attn_logit_softcapping", "50.0"}}, kNo, "attn_logit_softcapping"},
       {{{"quantization_config", R"({"quant_method": "gptq", "bits": 4})"}}, kNo, "\"gptq\""},
       {As("MistralForCausalLM", {{"sliding_window", "-4"}}), kBad, "sliding_window is -4"},
-      {As("MistralForCausalLM", {{"sliding_window", "4"}, {"layer_types", R"(["full_attention"])"}}), kBad, "layer_types has 1"},
-      {As("MistralForCausalLM", {{"sliding_window", "4"}, {"layer_types",
-          R"(["full_attention", "linear_attention", "full_attention"])"}}), kNo, "linear_attention"},
-      {As("MixtralForCausalLM", {{"num_local_experts", "2"}, {"num_experts_per_tok", "3"}}), kBad, "num_experts_per_tok is 3"},
+      {As("MistralForCausalLM", {{"sliding_window", "4"}, {"layer_types", R"(["full_attention"])"}}), kBad,
+       "layer_types has 1"},
+      {As("MistralForCausalLM",
+          {{"sliding_window", "4"}, {"layer_types", R"(["full_attention", "linear_attention", "full_attention"])"}}),
+       kNo, "linear_attention"},
+      {As("MixtralForCausalLM", {{"num_local_experts", "2"}, {"num_experts_per_tok", "3"}}), kBad,
+       "num_experts_per_tok is 3"},
       {As("MixtralForCausalLM", {{"num_local_experts", "0"}}), kBad, "num_local_experts is 0"},
       {As("MixtralForCausalLM", {{"num_local_experts", "99999"}}), kBad, "num_local_experts is 99999"},
-      {As("MixtralForCausalLM", {{"num_local_experts", "100"}, {"num_experts_per_tok", "65"}}), kBad, "65 of 100 experts"},
+      {As("MixtralForCausalLM", {{"num_local_experts", "100"}, {"num_experts_per_tok", "65"}}), kBad,
+       "65 of 100 experts"},
       {As("Gemma2ForCausalLM", {{"query_pre_attn_scalar", "0"}}), kBad, "query_pre_attn_scalar is 0"},
       {As("GraniteForCausalLM", {{"logits_scaling", "0"}}), kBad, "logits_scaling is 0"},
       {As("MambaForCausalLM"), kNo, "known families: llama, mixtral"},
@@ -277,7 +316,8 @@ GgufMetadata Metadata(const std::string& architecture, const GgufMetadata& chang
   add("attention.layer_norm_rms_epsilon", GgufFloat(1e-5));
   add("vocab_size", GgufInt(100));
   for (const auto& [key, value] : changes) {
-    const std::string name = key.rfind("general.", 0) == 0 || key.rfind("tokenizer.", 0) == 0 ? key : architecture + "." + key;
+    const std::string name =
+        key.rfind("general.", 0) == 0 || key.rfind("tokenizer.", 0) == 0 ? key : architecture + "." + key;
     const auto there = std::find_if(all.begin(), all.end(), [&](const auto& entry) { return entry.first == name; });
     if (there == all.end()) {
       all.emplace_back(name, value);
@@ -307,7 +347,8 @@ TEST(GgufConfig, FamiliesAndTheirConventions) {
   EXPECT_EQ(config->expert_ffn_width, 96);
   EXPECT_TRUE(config->layer[2].experts);
 
-  config = ReadGguf("qwen2", {{"rope.scaling.type", GgufText("yarn")}, {"rope.scaling.factor", GgufFloat(4)},
+  config = ReadGguf("qwen2", {{"rope.scaling.type", GgufText("yarn")},
+                              {"rope.scaling.factor", GgufFloat(4)},
                               {"rope.scaling.original_context_length", GgufInt(64)}});
   ASSERT_TRUE(config.has_value()) << config.error().message;
   EXPECT_EQ(config->ropes[0].order, RopeOrder::kHalf);
@@ -315,8 +356,10 @@ TEST(GgufConfig, FamiliesAndTheirConventions) {
   EXPECT_EQ(config->ropes[0].original_context, 64);
   EXPECT_TRUE(config->qkv_bias);
 
-  config = ReadGguf("gemma3", {{"attention.sliding_window", GgufInt(12)}, {"rope.freq_base", GgufFloat(1e6)},
-                               {"attention.sliding_window_pattern", GgufInt(2)}, {"attention.key_length", GgufInt(24)},
+  config = ReadGguf("gemma3", {{"attention.sliding_window", GgufInt(12)},
+                               {"rope.freq_base", GgufFloat(1e6)},
+                               {"attention.sliding_window_pattern", GgufInt(2)},
+                               {"attention.key_length", GgufInt(24)},
                                {"attention.value_length", GgufInt(24)}});
   ASSERT_TRUE(config.has_value()) << config.error().message;
   EXPECT_EQ(Windows(*config), (std::vector<int>{12, 0, 12}));
@@ -325,21 +368,27 @@ TEST(GgufConfig, FamiliesAndTheirConventions) {
   EXPECT_EQ(config->ropes[config->layer[1].rope].theta, 1e6);
   EXPECT_FALSE(config->norms_store_minus_one);
 
-  config = ReadGguf("gemma3", {{"attention.sliding_window", GgufInt(12)}, {"attention.sliding_window_pattern",
-      GgufValue{.type = GgufType::kArray, .element_type = GgufType::kBool, .value = std::vector<bool>{false, true, true}}}});
+  config = ReadGguf("gemma3",
+                    {{"attention.sliding_window", GgufInt(12)},
+                     {"attention.sliding_window_pattern", GgufValue{.type = GgufType::kArray,
+                                                                    .element_type = GgufType::kBool,
+                                                                    .value = std::vector<bool>{false, true, true}}}});
   ASSERT_TRUE(config.has_value()) << config.error().message;
   EXPECT_EQ(Windows(*config), (std::vector<int>{0, 12, 12}));
 
   // Gemma 2 27B scales by D / H, the others by the head width.
-  config = ReadGguf("gemma2", {{"block_count", GgufInt(46)}, {"attention.key_length", GgufInt(4)},
-                               {"attention.value_length", GgufInt(4)}});
+  config = ReadGguf(
+      "gemma2",
+      {{"block_count", GgufInt(46)}, {"attention.key_length", GgufInt(4)}, {"attention.value_length", GgufInt(4)}});
   ASSERT_TRUE(config.has_value()) << config.error().message;
   EXPECT_FLOAT_EQ(config->attention_scale, 0.25f);
 }
 
 TEST(GgufConfig, VocabularyFromKeyOrTokens) {
-  GgufMetadata metadata = Metadata("llama", {{"tokenizer.ggml.tokens", GgufValue{.type = GgufType::kArray,
-      .element_type = GgufType::kString, .value = std::vector<std::string>{"a", "b", "c"}}}});
+  GgufMetadata metadata =
+      Metadata("llama", {{"tokenizer.ggml.tokens", GgufValue{.type = GgufType::kArray,
+                                                             .element_type = GgufType::kString,
+                                                             .value = std::vector<std::string>{"a", "b", "c"}}}});
   std::erase_if(metadata, [](const auto& entry) { return entry.first == "llama.vocab_size"; });
   const auto config = ReadModelConfig(*WriteGgufFile("tokens", metadata));
   ASSERT_TRUE(config.has_value()) << config.error().message;
@@ -348,7 +397,12 @@ TEST(GgufConfig, VocabularyFromKeyOrTokens) {
 
 TEST(GgufConfig, RefusesByName) {
   constexpr ErrorCode kBad = ErrorCode::kInvalidInput, kNo = ErrorCode::kUnsupported;
-  struct { std::string architecture; GgufMetadata changes; ErrorCode code; std::string says; } cases[] = {
+  struct {
+    std::string architecture;
+    GgufMetadata changes;
+    ErrorCode code;
+    std::string says;
+  } cases[] = {
       {"mamba", {}, kNo, "architecture \"mamba\" is not supported"},
       {"llama", {{"block_count", GgufInt(0)}}, kBad, "llama.block_count is 0"},
       {"llama", {{"embedding_length", GgufInt(4000000000)}}, kBad, "llama.embedding_length is 4000000000"},

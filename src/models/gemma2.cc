@@ -1,5 +1,5 @@
-// Gemma 2 (Gemma Team 2024): norms before and after each block, embeddings times sqrt(D), soft caps on scores and logits, a
-// sliding window on every second layer, GELU-gated feed-forward. Hugging Face files hold w - 1 of every norm.
+// Gemma 2 (Gemma Team 2024): norms before and after each block, embeddings times sqrt(D), soft caps on scores and
+// logits, a sliding window on every second layer, GELU-gated feed-forward. Hugging Face files hold w - 1 of every norm.
 #include <cmath>
 
 #include "models/blocks.h"
@@ -12,16 +12,20 @@ namespace {
 bool Slides(int layer) { return layer % 2 == 0; }
 
 Result<void> ReadHf(const JsonConfig& json, ModelConfig& config) {
-  HONE_RETURN_IF_ERROR(ReadHfCommon(json, {.head_width = 256, .tied_embeddings = true, .activation_key = "hidden_activation",
-                                           .activation = "gelu_pytorch_tanh"}, config));
+  HONE_RETURN_IF_ERROR(ReadHfCommon(json,
+                                    {.head_width = 256,
+                                     .tied_embeddings = true,
+                                     .activation_key = "hidden_activation",
+                                     .activation = "gelu_pytorch_tanh"},
+                                    config));
   config.norms_store_minus_one = true;
   config.embedding_scale = std::sqrt(static_cast<float>(config.width));
   HONE_TRY(const double scalar, ReadNumber(json, "query_pre_attn_scalar", 1e-6, 1e9, 256));
   config.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
-  HONE_TRY(const double attention_cap, ReadNumber(json, "attn_logit_softcapping", 0, 1e9,
-                                                  Mentions(json, "attn_logit_softcapping") ? 0 : 50));
-  HONE_TRY(const double logits_cap, ReadNumber(json, "final_logit_softcapping", 0, 1e9,
-                                               Mentions(json, "final_logit_softcapping") ? 0 : 30));
+  HONE_TRY(const double attention_cap,
+           ReadNumber(json, "attn_logit_softcapping", 0, 1e9, Mentions(json, "attn_logit_softcapping") ? 0 : 50));
+  HONE_TRY(const double logits_cap,
+           ReadNumber(json, "final_logit_softcapping", 0, 1e9, Mentions(json, "final_logit_softcapping") ? 0 : 30));
   config.attention_soft_cap = static_cast<float>(attention_cap);
   config.logits_soft_cap = static_cast<float>(logits_cap);
   HONE_TRY(config.qkv_bias, json.Bool("attention_bias", false));
@@ -34,7 +38,8 @@ Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {
   HONE_RETURN_IF_ERROR(ReadGgufCommon(file, config));
   config.activation = Activation::kGeluTanh;
   config.embedding_scale = std::sqrt(static_cast<float>(config.width));
-  // GGUF does not hold query_pre_attn_scalar: it is the head width but in the 27B model of 46 layers, where it is D / H.
+  // GGUF does not hold query_pre_attn_scalar: it is the head width but in the 27B model of 46 layers, where it is D /
+  // H.
   if (config.layers == 46) {
     config.attention_scale = 1 / std::sqrt(static_cast<float>(config.width) / static_cast<float>(config.heads));
   }

@@ -1,5 +1,5 @@
-// Gemma 3 (Gemma Team 2025), text: Gemma 2 without score caps, with RMSNorm on every head of q and k, and with five local layers
-// (sliding window, rope base 10000) to each global one (rope base 1e6, possibly scaled).
+// Gemma 3 (Gemma Team 2025), text: Gemma 2 without score caps, with RMSNorm on every head of q and k, and with five
+// local layers (sliding window, rope base 10000) to each global one (rope base 1e6, possibly scaled).
 #include <cmath>
 
 #include "models/blocks.h"
@@ -34,9 +34,16 @@ void SetLayerRopes(ModelConfig& config) {
 }
 
 Result<void> ReadHf(const JsonConfig& json, ModelConfig& config) {
-  HONE_RETURN_IF_ERROR(ReadHfCommon(json, {.rope_theta = 1e6, .heads = 8, .kv_heads = 4, .context = 131072, .head_width = 256,
-                                           .tied_embeddings = true, .activation_key = "hidden_activation",
-                                           .activation = "gelu_pytorch_tanh"}, config));
+  HONE_RETURN_IF_ERROR(ReadHfCommon(json,
+                                    {.rope_theta = 1e6,
+                                     .heads = 8,
+                                     .kv_heads = 4,
+                                     .context = 131072,
+                                     .head_width = 256,
+                                     .tied_embeddings = true,
+                                     .activation_key = "hidden_activation",
+                                     .activation = "gelu_pytorch_tanh"},
+                                    config));
   HONE_RETURN_IF_ERROR(RefuseIfSet(json, "attn_logit_softcapping", config.family));
   HONE_RETURN_IF_ERROR(ReadHfRopes(json, config));
   config.norms_store_minus_one = true;
@@ -49,7 +56,8 @@ Result<void> ReadHf(const JsonConfig& json, ModelConfig& config) {
   config.output_bias = config.qkv_bias;
   HONE_TRY(const int pattern, ReadInt(json, "sliding_window_pattern", 1, INT32_MAX, 6));
   HONE_TRY(const int64_t window, json.Int("sliding_window", Mentions(json, "sliding_window") ? 0 : 4096));
-  HONE_RETURN_IF_ERROR(ReadHfWindows(json, window, [](int) { return true; }, config));
+  HONE_RETURN_IF_ERROR(ReadHfWindows(
+      json, window, [](int) { return true; }, config));
   if (!json.Has("layer_types")) {
     for (int i = 0; i < config.layers; ++i) {
       if ((i + 1) % pattern == 0) config.layer[i].window = 0;
@@ -66,7 +74,8 @@ Result<std::vector<bool>> ReadGgufPattern(const GgufFile& file, const ModelConfi
   const GgufValue* value = file.Find(key);
   if (value != nullptr && value->type == GgufType::kArray) {
     HONE_TRY(const std::vector<int64_t> entries, file.Ints(key));
-    if (entries.size() != slides.size()) return InvalidInput(file.path() + ": " + key + " does not have one entry a layer");
+    if (entries.size() != slides.size())
+      return InvalidInput(file.path() + ": " + key + " does not have one entry a layer");
     for (size_t i = 0; i < slides.size(); ++i) slides[i] = entries[i] != 0;
     return slides;
   }
@@ -79,7 +88,8 @@ Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {
   HONE_RETURN_IF_ERROR(ReadGgufCommon(file, config));
   config.activation = Activation::kGeluTanh;
   config.embedding_scale = std::sqrt(static_cast<float>(config.width));
-  // GGUF does not hold query_pre_attn_scalar: it is the head width but in the 27B model of 62 layers, where it is D / H.
+  // GGUF does not hold query_pre_attn_scalar: it is the head width but in the 27B model of 62 layers, where it is D /
+  // H.
   if (config.layers == 62) {
     config.attention_scale = 1 / std::sqrt(static_cast<float>(config.width) / static_cast<float>(config.heads));
   }

@@ -1,5 +1,5 @@
-// Granite 3 (Granite Team 2024): Llama with four multipliers: embeddings, residual branches, attention scores (in place of
-// E^-1/2) and logits (which are divided). GGUF rows of q and k are permuted as Llama's.
+// Granite 3 (Granite Team 2024): Llama with four multipliers: embeddings, residual branches, attention scores (in place
+// of E^-1/2) and logits (which are divided). GGUF rows of q and k are permuted as Llama's.
 #include "models/blocks.h"
 #include "models/config_reader.h"
 #include "models/family.h"
@@ -38,7 +38,8 @@ Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {
   config.ffn_bias = GgufHas(file, "blk.0.ffn_gate.bias");
   HONE_TRY(const double embedding, ReadNumber(file, GgufKey(config, "embedding_scale"), -1e9, 1e9, 1));
   HONE_TRY(const double residual, ReadNumber(file, GgufKey(config, "residual_scale"), -1e9, 1e9, 1));
-  HONE_TRY(const double attention, ReadNumber(file, GgufKey(config, "attention.scale"), -1e9, 1e9, config.attention_scale));
+  HONE_TRY(const double attention,
+           ReadNumber(file, GgufKey(config, "attention.scale"), -1e9, 1e9, config.attention_scale));
   HONE_TRY(const double logits, ReadNumber(file, GgufKey(config, "logit_scale"), 1e-9, 1e9, 1));
   SetScales(embedding, residual, attention, logits, config);
   return {};

@@ -14,9 +14,11 @@ Result<void> ReadHf(const JsonConfig& json, ModelConfig& config) {
   config.output_bias = config.qkv_bias;
   HONE_TRY(config.ffn_bias, json.Bool("mlp_bias", false));
   if (config.architecture != "MistralForCausalLM" && config.architecture != "mistral") return {};
-  // Mistral: every layer slides when the key is a number; null means none; its class says 4096 where the key is missing.
+  // Mistral: every layer slides when the key is a number; null means none; its class says 4096 where the key is
+  // missing.
   HONE_TRY(const int64_t window, json.Int("sliding_window", Mentions(json, "sliding_window") ? 0 : 4096));
-  return ReadHfWindows(json, window, [](int) { return true; }, config);
+  return ReadHfWindows(
+      json, window, [](int) { return true; }, config);
 }
 
 Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {

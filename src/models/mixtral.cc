@@ -1,5 +1,5 @@
-// Mixtral (Jiang et al. 2024): Mistral whose feed-forward is a choice of 2 of 8 experts, weighted by a softmax over the chosen
-// experts' router logits. Its GGUF files say "llama" and have an expert_count.
+// Mixtral (Jiang et al. 2024): Mistral whose feed-forward is a choice of 2 of 8 experts, weighted by a softmax over the
+// chosen experts' router logits. Its GGUF files say "llama" and have an expert_count.
 #include "models/blocks.h"
 #include "models/config_reader.h"
 #include "models/family.h"
@@ -15,7 +15,8 @@ Result<void> ReadHf(const JsonConfig& json, ModelConfig& config) {
   config.expert_ffn_width = config.ffn_width;
   for (LayerConfig& layer : config.layer) layer.experts = true;
   HONE_TRY(const int64_t window, json.Int("sliding_window", 0));
-  return ReadHfWindows(json, window, [](int) { return true; }, config);
+  return ReadHfWindows(
+      json, window, [](int) { return true; }, config);
 }
 
 Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {
@@ -34,8 +35,11 @@ std::vector<TensorRule> Tensors(const ModelConfig& config, int) {
   AddNorm("attn_norm", "input_layernorm", Dim::kWidth, rules);
   AddAttention(config, rules);
   AddNorm("ffn_norm", "post_attention_layernorm", Dim::kWidth, rules);
-  AddExperts({.router = "block_sparse_moe.gate", .gate = "block_sparse_moe.experts.*.w1",
-              .up = "block_sparse_moe.experts.*.w3", .down = "block_sparse_moe.experts.*.w2"}, rules);
+  AddExperts({.router = "block_sparse_moe.gate",
+              .gate = "block_sparse_moe.experts.*.w1",
+              .up = "block_sparse_moe.experts.*.w3",
+              .down = "block_sparse_moe.experts.*.w2"},
+             rules);
   return rules;
 }
 

@@ -68,7 +68,8 @@ Result<const Family*> FindHfFamily(const JsonConfig& json) {
 
 // Numbers of experts that no layer has would only reserve memory.
 void ForgetUnusedExperts(ModelConfig& config) {
-  if (std::any_of(config.layer.begin(), config.layer.end(), [](const LayerConfig& layer) { return layer.experts; })) return;
+  if (std::any_of(config.layer.begin(), config.layer.end(), [](const LayerConfig& layer) { return layer.experts; }))
+    return;
   config.experts = config.experts_per_token = config.expert_ffn_width = config.shared_ffn_width = 0;
 }
 
@@ -76,7 +77,10 @@ class Decoder final : public Model {
  public:
   Decoder(std::shared_ptr<const Checkpoint> checkpoint, const Runtime& runtime, const LoadOptions& options,
           const Family& family, ModelConfig config)
-      : checkpoint_(std::move(checkpoint)), runtime_(runtime), family_(family), ropes_(config),
+      : checkpoint_(std::move(checkpoint)),
+        runtime_(runtime),
+        family_(family),
+        ropes_(config),
         scratch_(config, options.max_rows) {
     config_ = std::move(config);
     options_ = options;
@@ -168,7 +172,8 @@ Result<std::unique_ptr<Model>> Model::Load(std::shared_ptr<const Checkpoint> che
   HONE_TRY(const WeightMap map, WeightMap::Make(*checkpoint, *family, config));
   if (!map.unused().empty() && runtime.log != nullptr) {
     std::string names;
-    for (size_t i = 0; i < std::min<size_t>(map.unused().size(), 5); ++i) names += (i > 0 ? ", " : "") + map.unused()[i];
+    for (size_t i = 0; i < std::min<size_t>(map.unused().size(), 5); ++i)
+      names += (i > 0 ? ", " : "") + map.unused()[i];
     runtime.log->Warn("{}: {} tensors are not part of a {} model and are ignored: {}{}", checkpoint->path(),
                       map.unused().size(), family->name, names, map.unused().size() > 5 ? ", ..." : "");
   }

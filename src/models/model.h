@@ -1,7 +1,8 @@
-// Model: configuration and packed weights of a decoder, and its forward pass. It owns no sequence state: keys and values come
-// in as views (cache/ owns them), tokens as a batch of rows (engine/ makes it).
+// Model: configuration and packed weights of a decoder, and its forward pass. It owns no sequence state: keys and
+// values come in as views (cache/ owns them), tokens as a batch of rows (engine/ makes it).
 //
-// A family is one file (models/llama.cc ...) and one line in models/families.inc; its forward pass reads like the paper.
+// A family is one file (models/llama.cc ...) and one line in models/families.inc; its forward pass reads like the
+// paper.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +20,24 @@
 
 namespace hone {
 
-// The rows that one sequence has in a step: rows [first_row, first_row + rows) of the batch, positions first_position + i.
+// The rows that one sequence has in a step: rows [first_row, first_row + rows) of the batch, positions first_position +
+// i.
 struct SequenceRows {
   int first_row = 0;
   int rows = 0;
   int first_position = 0;
-  // Length that the sequence is known to reach (prompt + allowed output), at least first_position + rows. longrope chooses its
-  // factors by it, so that a cached key never changes its factor.
+  // Length that the sequence is known to reach (prompt + allowed output), at least first_position + rows. longrope
+  // chooses its factors by it, so that a cached key never changes its factor.
   int final_length = 0;
-  const int32_t* blocks = nullptr;  // block table covering positions [0, first_position + rows); the same for all layers
+  const int32_t* blocks =
+      nullptr;  // block table covering positions [0, first_position + rows); the same for all layers
 };
 
 // One step's work. All spans are borrowed for the call.
 struct ForwardBatch {
-  std::span<const int32_t> tokens;            // [T] ids, each in [0, V)
-  std::span<const SequenceRows> sequences;    // cover [0, T) in order without gaps
-  std::span<const int32_t> logit_rows;        // rows whose logits are wanted, rising
+  std::span<const int32_t> tokens;          // [T] ids, each in [0, V)
+  std::span<const SequenceRows> sequences;  // cover [0, T) in order without gaps
+  std::span<const int32_t> logit_rows;      // rows whose logits are wanted, rising
 };
 
 // Keys and values of all layers, as cache/ lays them out.
@@ -44,15 +47,16 @@ class KvLayers {
   virtual KvView View(int layer, const int32_t* blocks) const = 0;
 };
 
-// Called with hidden states when somebody wants them (hone logits --states, tests): index 0 is the residual stream before
-// layer 0, i after layer i - 1, L + 1 after the final norm. rows: [T][D].
+// Called with hidden states when somebody wants them (hone logits --states, tests): index 0 is the residual stream
+// before layer 0, i after layer i - 1, L + 1 after the final norm. rows: [T][D].
 using StateObserver = std::function<void(int index, const float* rows)>;
 
 struct LoadOptions {
-  int max_rows = 512;     // most rows of one Forward; all scratch memory is reserved for it
-  bool exact = false;     // F32 activations everywhere, also for quantised weights
-  int max_context = 0;    // rope tables reach this far; 0: config().context
-  std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;  // called from the loading thread; may be empty
+  int max_rows = 512;   // most rows of one Forward; all scratch memory is reserved for it
+  bool exact = false;   // F32 activations everywhere, also for quantised weights
+  int max_context = 0;  // rope tables reach this far; 0: config().context
+  std::function<void(uint64_t done_bytes, uint64_t total_bytes)>
+      progress;  // called from the loading thread; may be empty
 };
 
 class Model {
@@ -60,13 +64,14 @@ class Model {
   virtual ~Model() = default;
 
   // Reads the configuration, checks every tensor's name, type and shape, then packs the weights in parallel, giving the
-  // file's pages back as it goes. Never a partial load: any problem is one error that names file, tensor, found and wanted.
+  // file's pages back as it goes. Never a partial load: any problem is one error that names file, tensor, found and
+  // wanted.
   static Result<std::unique_ptr<Model>> Load(std::shared_ptr<const Checkpoint> checkpoint, const Runtime& runtime,
                                              const LoadOptions& options);
 
   const ModelConfig& config() const { return config_; }
   const LoadOptions& options() const { return options_; }
-  virtual uint64_t weight_bytes() const = 0;   // resident bytes of packed weights
+  virtual uint64_t weight_bytes() const = 0;  // resident bytes of packed weights
 
   // Runs the layers over the batch, appends its keys and values to the cache, and writes logits [logit_rows.size()][V].
   // Not thread-safe: one step at a time. REQUIRES: tokens.size() <= options().max_rows, positions < max_context.
@@ -78,7 +83,8 @@ class Model {
   LoadOptions options_;
 };
 
-// Only the configuration: what hone inspect needs, without loading weights. Also finds the family, or lists the known ones.
+// Only the configuration: what hone inspect needs, without loading weights. Also finds the family, or lists the known
+// ones.
 Result<ModelConfig> ReadModelConfig(const Checkpoint& checkpoint);
 
 }  // namespace hone

@@ -15,7 +15,8 @@ const char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "num_hidden_la
   "max_position_embeddings": 64})";
 
 std::map<std::string, Shape> LlamaTensors() {
-  std::map<std::string, Shape> tensors = {{"model.embed_tokens.weight", Shape{10, 16}}, {"model.norm.weight", Shape{16}},
+  std::map<std::string, Shape> tensors = {{"model.embed_tokens.weight", Shape{10, 16}},
+                                          {"model.norm.weight", Shape{16}},
                                           {"lm_head.weight", Shape{10, 16}}};
   for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
     const auto add = [&](const char* name, Shape shape) { tensors[std::string(layer) + name + ".weight"] = shape; };
@@ -35,8 +36,9 @@ std::map<std::string, Shape> LlamaTensors() {
 class ModelLoad : public testing::Test {
  protected:
   Result<std::unique_ptr<Model>> Load(std::shared_ptr<const Checkpoint> checkpoint, LoadOptions options = {}) {
-    return Model::Load(std::move(checkpoint), {.cpu = &cpu_, .isa = Isa::kScalar, .threads = &threads_, .log = &log_,
-                                               .clock = &clock_}, options);
+    return Model::Load(std::move(checkpoint),
+                       {.cpu = &cpu_, .isa = Isa::kScalar, .threads = &threads_, .log = &log_, .clock = &clock_},
+                       options);
   }
   std::string ErrorOf(std::shared_ptr<const Checkpoint> checkpoint) {
     const auto model = Load(std::move(checkpoint));
@@ -120,7 +122,8 @@ TEST_F(ModelLoad, UnknownTensorsAreListedAndKnownLeftoversAreNot) {
 
 TEST_F(ModelLoad, BaseModelsWithoutTheirPrefix) {
   std::map<std::string, Shape> tensors;
-  for (const auto& [name, shape] : LlamaTensors()) tensors[name.rfind("model.", 0) == 0 ? name.substr(6) : name] = shape;
+  for (const auto& [name, shape] : LlamaTensors())
+    tensors[name.rfind("model.", 0) == 0 ? name.substr(6) : name] = shape;
   EXPECT_EQ(ErrorOf(WriteFolder("prefix", kConfig, tensors)), "loaded");
 }
 
@@ -128,11 +131,15 @@ TEST_F(ModelLoad, CanonicalNamesSplitFusedTensors) {
   const char config[] = R"({"architectures": ["Phi3ForCausalLM"], "num_hidden_layers": 1, "hidden_size": 16,
     "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24, "vocab_size": 10,
     "max_position_embeddings": 64, "tie_word_embeddings": true})";
-  const auto checkpoint = WriteFolder("fused", config, {
-      {"model.embed_tokens.weight", Shape{10, 16}}, {"model.norm.weight", Shape{16}},
-      {"model.layers.0.input_layernorm.weight", Shape{16}}, {"model.layers.0.post_attention_layernorm.weight", Shape{16}},
-      {"model.layers.0.self_attn.qkv_proj.weight", Shape{32, 16}}, {"model.layers.0.self_attn.o_proj.weight", Shape{16, 16}},
-      {"model.layers.0.mlp.gate_up_proj.weight", Shape{48, 16}}, {"model.layers.0.mlp.down_proj.weight", Shape{16, 24}}});
+  const auto checkpoint = WriteFolder("fused", config,
+                                      {{"model.embed_tokens.weight", Shape{10, 16}},
+                                       {"model.norm.weight", Shape{16}},
+                                       {"model.layers.0.input_layernorm.weight", Shape{16}},
+                                       {"model.layers.0.post_attention_layernorm.weight", Shape{16}},
+                                       {"model.layers.0.self_attn.qkv_proj.weight", Shape{32, 16}},
+                                       {"model.layers.0.self_attn.o_proj.weight", Shape{16, 16}},
+                                       {"model.layers.0.mlp.gate_up_proj.weight", Shape{48, 16}},
+                                       {"model.layers.0.mlp.down_proj.weight", Shape{16, 24}}});
   const auto map = MapOf(*checkpoint);
   ASSERT_TRUE(map.has_value()) << map.error().message;
   const TensorView whole = checkpoint->FindTensor("model.layers.0.self_attn.qkv_proj.weight")->view;

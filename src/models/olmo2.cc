@@ -1,5 +1,5 @@
-// OLMo 2 (OLMo Team 2025): no norm before a block; RMSNorm on the outputs of attention and feed-forward, and on the whole q and k
-// projections before they are split into heads.
+// OLMo 2 (OLMo Team 2025): no norm before a block; RMSNorm on the outputs of attention and feed-forward, and on the
+// whole q and k projections before they are split into heads.
 #include "models/blocks.h"
 #include "models/config_reader.h"
 #include "models/family.h"

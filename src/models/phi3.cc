@@ -1,5 +1,5 @@
-// Phi-3 and Phi-4 (Abdin et al. 2024): Llama with q, k, v in one tensor, gate and up in another, a partial rotary width, and
-// longrope factors for long contexts.
+// Phi-3 and Phi-4 (Abdin et al. 2024): Llama with q, k, v in one tensor, gate and up in another, a partial rotary
+// width, and longrope factors for long contexts.
 #include "models/blocks.h"
 #include "models/config_reader.h"
 #include "models/family.h"
@@ -11,7 +11,8 @@ Result<void> ReadHf(const JsonConfig& json, ModelConfig& config) {
   HONE_RETURN_IF_ERROR(ReadHfCommon(json, {.norm_eps = 1e-5}, config));
   HONE_RETURN_IF_ERROR(RefuseIfSet(json, "attn_logit_softcapping", config.family));
   HONE_TRY(const int64_t window, json.Int("sliding_window", 0));
-  return ReadHfWindows(json, window, [](int) { return true; }, config);
+  return ReadHfWindows(
+      json, window, [](int) { return true; }, config);
 }
 
 Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {
@@ -24,7 +25,8 @@ Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {
 std::vector<TensorRule> Tensors(const ModelConfig&, int) {
   std::vector<TensorRule> rules;
   const auto part = [&](const char* name, const char* gguf, const char* hf, std::vector<Dim> parts, int i) {
-    rules.push_back({.name = name, .hf = hf, .rows = parts[i], .columns = Dim::kWidth, .gguf = gguf, .parts = parts, .part = i});
+    rules.push_back(
+        {.name = name, .hf = hf, .rows = parts[i], .columns = Dim::kWidth, .gguf = gguf, .parts = parts, .part = i});
   };
   const std::vector<Dim> qkv = {Dim::kQuery, Dim::kKeyValue, Dim::kKeyValue}, gate_up = {Dim::kFfn, Dim::kFfn};
   AddNorm("attn_norm", "input_layernorm", Dim::kWidth, rules);

@@ -9,7 +9,8 @@ Result<void> ReadQwenWindows(const JsonConfig& json, ModelConfig& config) {
   HONE_TRY(const bool slides, json.Bool("use_sliding_window", false));
   HONE_TRY(const int64_t window, json.Int("sliding_window", slides ? 4096 : 0));
   HONE_TRY(const int64_t first, json.Int("max_window_layers", 28));
-  HONE_RETURN_IF_ERROR(ReadHfWindows(json, slides ? window : 0, [](int) { return true; }, config));
+  HONE_RETURN_IF_ERROR(ReadHfWindows(
+      json, slides ? window : 0, [](int) { return true; }, config));
   if (json.Has("layer_types")) return {};
   for (int i = 0; i < config.layers && i < first; ++i) config.layer[i].window = 0;
   return {};

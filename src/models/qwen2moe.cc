@@ -1,5 +1,5 @@
-// Qwen1.5-MoE and Qwen2-MoE: Qwen2 whose feed-forward is a sum of chosen experts and of one expert that every token takes,
-// weighted by a sigmoid gate of its own.
+// Qwen1.5-MoE and Qwen2-MoE: Qwen2 whose feed-forward is a sum of chosen experts and of one expert that every token
+// takes, weighted by a sigmoid gate of its own.
 #include "models/blocks.h"
 #include "models/family.h"
 #include "models/qwen.h"
@@ -21,7 +21,8 @@ Result<void> ReadGguf(const GgufFile& file, ModelConfig& config) {
   config.qkv_bias = GgufHas(file, "blk.0.attn_q.bias");
   HONE_RETURN_IF_ERROR(ReadQwenExperts(file, config));
   config.renormalise_experts = false;  // no key tells it; the published models do not
-  HONE_TRY(config.shared_ffn_width, ReadInt(file, GgufKey(config, "expert_shared_feed_forward_length"), 1, kMaxFfnWidth));
+  HONE_TRY(config.shared_ffn_width,
+           ReadInt(file, GgufKey(config, "expert_shared_feed_forward_length"), 1, kMaxFfnWidth));
   return {};
 }
 
@@ -34,8 +35,11 @@ std::vector<TensorRule> Tensors(const ModelConfig& config, int layer) {
     AddGatedFfn(config, rules);
     return rules;
   }
-  AddExperts({.router = "mlp.gate", .gate = "mlp.experts.*.gate_proj", .up = "mlp.experts.*.up_proj",
-              .down = "mlp.experts.*.down_proj"}, rules);
+  AddExperts({.router = "mlp.gate",
+              .gate = "mlp.experts.*.gate_proj",
+              .up = "mlp.experts.*.up_proj",
+              .down = "mlp.experts.*.down_proj"},
+             rules);
   AddLinear("ffn_gate_shexp", "mlp.shared_expert.gate_proj", Dim::kSharedFfn, Dim::kWidth, false, rules);
   AddLinear("ffn_up_shexp", "mlp.shared_expert.up_proj", Dim::kSharedFfn, Dim::kWidth, false, rules);
   AddLinear("ffn_down_shexp", "mlp.shared_expert.down_proj", Dim::kWidth, Dim::kSharedFfn, false, rules);
@@ -53,8 +57,11 @@ void Layer(Step& s, const LayerWeights& w) {
 
   Norm(s, s.x, w.ffn_norm, s.h);
   if (w.config->experts) {
-    Experts(s, w, {.experts = s.config.experts, .chosen = s.config.experts_per_token,
-                   .renormalise = s.config.renormalise_experts}, s.h, s.y);
+    Experts(s, w,
+            {.experts = s.config.experts,
+             .chosen = s.config.experts_per_token,
+             .renormalise = s.config.renormalise_experts},
+            s.h, s.y);
     SharedExpert(s, w, s.h, s.y);
   } else {
     GatedFfn(s, w.ffn, s.h, s.y);

@@ -1,5 +1,5 @@
-// Qwen3-MoE (Yang et al. 2025): Qwen3 whose feed-forward is a choice of experts: softmax over all, the best are taken and, where
-// norm_topk_prob says so, their weights renormalised. Layers in mlp_only_layers stay dense.
+// Qwen3-MoE (Yang et al. 2025): Qwen3 whose feed-forward is a choice of experts: softmax over all, the best are taken
+// and, where norm_topk_prob says so, their weights renormalised. Layers in mlp_only_layers stay dense.
 #include "models/blocks.h"
 #include "models/family.h"
 #include "models/qwen.h"
@@ -29,8 +29,11 @@ std::vector<TensorRule> Tensors(const ModelConfig& config, int layer) {
   AddNorm("attn_k_norm", "self_attn.k_norm", Dim::kHead, rules);
   AddNorm("ffn_norm", "post_attention_layernorm", Dim::kWidth, rules);
   if (config.layer[layer].experts) {
-    AddExperts({.router = "mlp.gate", .gate = "mlp.experts.*.gate_proj", .up = "mlp.experts.*.up_proj",
-                .down = "mlp.experts.*.down_proj"}, rules);
+    AddExperts({.router = "mlp.gate",
+                .gate = "mlp.experts.*.gate_proj",
+                .up = "mlp.experts.*.up_proj",
+                .down = "mlp.experts.*.down_proj"},
+               rules);
   } else {
     AddGatedFfn(config, rules);
   }
@@ -48,8 +51,11 @@ void Layer(Step& s, const LayerWeights& w) {
 
   Norm(s, s.x, w.ffn_norm, s.h);
   if (w.config->experts) {
-    Experts(s, w, {.experts = s.config.experts, .chosen = s.config.experts_per_token,
-                   .renormalise = s.config.renormalise_experts}, s.h, s.y);
+    Experts(s, w,
+            {.experts = s.config.experts,
+             .chosen = s.config.experts_per_token,
+             .renormalise = s.config.renormalise_experts},
+            s.h, s.y);
   } else {
     GatedFfn(s, w.ffn, s.h, s.y);
   }

@@ -14,8 +14,8 @@ double Llama3(double frequency, const RopeConfig& rope) {
   const double wavelength = kTwoPi / frequency;
   if (wavelength < rope.original_context / rope.high_freq_factor) return frequency;
   if (wavelength > rope.original_context / rope.low_freq_factor) return frequency / rope.factor;
-  const double smooth = (rope.original_context / wavelength - rope.low_freq_factor) /
-                        (rope.high_freq_factor - rope.low_freq_factor);
+  const double smooth =
+      (rope.original_context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
@@ -44,14 +44,17 @@ std::vector<double> RopeFrequencies(const RopeConfig& rope, bool long_range) {
     frequencies[j] = std::pow(rope.theta, -2.0 * static_cast<double>(j) / rope.rotary_width);
   }
   switch (rope.scaling) {
-    case RopeScaling::kNone: break;
+    case RopeScaling::kNone:
+      break;
     case RopeScaling::kLinear:
       for (double& frequency : frequencies) frequency /= rope.factor;
       break;
     case RopeScaling::kLlama3:
       for (double& frequency : frequencies) frequency = Llama3(frequency, rope);
       break;
-    case RopeScaling::kYarn: Yarn(rope, frequencies); break;
+    case RopeScaling::kYarn:
+      Yarn(rope, frequencies);
+      break;
     case RopeScaling::kLongRope: {
       const std::vector<double>& factors = long_range ? rope.long_factor : rope.short_factor;
       for (size_t j = 0; j < frequencies.size(); ++j) frequencies[j] /= factors[j];

@@ -23,8 +23,8 @@ TEST(RopeTable, PlainFrequenciesFallGeometrically) {
 }
 
 TEST(RopeTable, LinearDivides) {
-  const std::vector<double> f = RopeFrequencies({.theta = 10000, .rotary_width = 8, .scaling = RopeScaling::kLinear, .factor = 4},
-                                                false);
+  const std::vector<double> f =
+      RopeFrequencies({.theta = 10000, .rotary_width = 8, .scaling = RopeScaling::kLinear, .factor = 4}, false);
   EXPECT_NEAR(f[0], 0.25, 1e-15);
   EXPECT_NEAR(f[3], 0.00025, 1e-17);
 }
@@ -34,7 +34,7 @@ TEST(RopeTable, Llama3KeepsShortWavesDividesLongOnesAndBlendsBetween) {
   const RopeConfig base{.rotary_width = 4, .scaling = RopeScaling::kLlama3, .factor = 8, .original_context = 1000};
   const auto second = [&](double wavelength) {
     RopeConfig rope = base;
-    rope.theta = std::pow(wavelength / kTwoPi, 2);  // f_1 = theta^-1/2
+    rope.theta = std::pow(wavelength / kTwoPi, 2);                 // f_1 = theta^-1/2
     return RopeFrequencies(rope, false)[1] * wavelength / kTwoPi;  // relative to the plain frequency
   };
   EXPECT_NEAR(second(200), 1, 1e-12);
@@ -43,7 +43,8 @@ TEST(RopeTable, Llama3KeepsShortWavesDividesLongOnesAndBlendsBetween) {
 }
 
 TEST(RopeTable, YarnRampsBetweenRoundedIndices) {
-  RopeConfig rope{.theta = 10000, .rotary_width = 128, .scaling = RopeScaling::kYarn, .factor = 16, .original_context = 4096};
+  RopeConfig rope{
+      .theta = 10000, .rotary_width = 128, .scaling = RopeScaling::kYarn, .factor = 16, .original_context = 4096};
   // d ln(4096 / (32 * 2 pi)) / (2 ln 10000) = 20.94 -> 20;  d ln(4096 / (2 pi)) / (2 ln 10000) = 45.03 -> 46.
   const std::vector<double> f = RopeFrequencies(rope, false);
   const auto ratio = [&](int j) { return f[j] / std::pow(10000, -2.0 * j / 128); };
@@ -63,8 +64,13 @@ TEST(RopeTable, YarnRampsBetweenRoundedIndices) {
 }
 
 TEST(RopeTable, LongRopeHasTwoSetsOfFactorsAndOneScale) {
-  const RopeConfig rope{.theta = 10000, .rotary_width = 4, .scaling = RopeScaling::kLongRope, .factor = 32,
-                        .original_context = 4096, .short_factor = {1, 2}, .long_factor = {4, 5}};
+  const RopeConfig rope{.theta = 10000,
+                        .rotary_width = 4,
+                        .scaling = RopeScaling::kLongRope,
+                        .factor = 32,
+                        .original_context = 4096,
+                        .short_factor = {1, 2},
+                        .long_factor = {4, 5}};
   EXPECT_NEAR(RopeFrequencies(rope, false)[1], 0.01 / 2, 1e-15);
   EXPECT_NEAR(RopeFrequencies(rope, true)[0], 1.0 / 4, 1e-15);
   EXPECT_NEAR(RopeFrequencies(rope, true)[1], 0.01 / 5, 1e-15);
@@ -73,13 +79,15 @@ TEST(RopeTable, LongRopeHasTwoSetsOfFactorsAndOneScale) {
 }
 
 TEST(RopeTable, DivisorsOfTheFileComeOnTop) {
-  const std::vector<double> f = RopeFrequencies({.theta = 10000, .rotary_width = 4, .frequency_divisors = {1, 8}}, false);
+  const std::vector<double> f =
+      RopeFrequencies({.theta = 10000, .rotary_width = 4, .frequency_divisors = {1, 8}}, false);
   EXPECT_NEAR(f[0], 1, 1e-15);
   EXPECT_NEAR(f[1], 0.01 / 8, 1e-16);
 }
 
 TEST(RopeTable, GrowsAndKeepsItsValues) {
-  const RopeConfig rope{.theta = 10000, .rotary_width = 6, .scaling = RopeScaling::kLinear, .factor = 2, .attention_factor = 1.25};
+  const RopeConfig rope{
+      .theta = 10000, .rotary_width = 6, .scaling = RopeScaling::kLinear, .factor = 2, .attention_factor = 1.25};
   RopeTable table(rope, false);
   const std::vector<double> f = RopeFrequencies(rope, false);
   for (const int positions : {1, 3, 2, 500, 70000}) {

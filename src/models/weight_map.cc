@@ -14,17 +14,28 @@ namespace hone {
 
 int64_t DimSize(Dim dim, const ModelConfig& config) {
   switch (dim) {
-    case Dim::kNone: return 0;
-    case Dim::kOne: return 1;
-    case Dim::kVocab: return config.vocab;
-    case Dim::kWidth: return config.width;
-    case Dim::kQuery: return int64_t{config.heads} * config.head_width;
-    case Dim::kKeyValue: return int64_t{config.kv_heads} * config.head_width;
-    case Dim::kHead: return config.head_width;
-    case Dim::kFfn: return config.ffn_width;
-    case Dim::kExperts: return config.experts;
-    case Dim::kExpertFfn: return config.expert_ffn_width;
-    case Dim::kSharedFfn: return config.shared_ffn_width;
+    case Dim::kNone:
+      return 0;
+    case Dim::kOne:
+      return 1;
+    case Dim::kVocab:
+      return config.vocab;
+    case Dim::kWidth:
+      return config.width;
+    case Dim::kQuery:
+      return int64_t{config.heads} * config.head_width;
+    case Dim::kKeyValue:
+      return int64_t{config.kv_heads} * config.head_width;
+    case Dim::kHead:
+      return config.head_width;
+    case Dim::kFfn:
+      return config.ffn_width;
+    case Dim::kExperts:
+      return config.experts;
+    case Dim::kExpertFfn:
+      return config.expert_ffn_width;
+    case Dim::kSharedFfn:
+      return config.shared_ffn_width;
   }
   return 0;
 }
@@ -33,7 +44,8 @@ void AddNorm(const std::string& name, const std::string& hf, Dim width, std::vec
   rules.push_back({.name = name + ".weight", .hf = hf + ".weight", .rows = width, .plus_one = plus_one});
 }
 
-void AddLinear(const std::string& name, const std::string& hf, Dim rows, Dim columns, bool bias, std::vector<TensorRule>& rules) {
+void AddLinear(const std::string& name, const std::string& hf, Dim rows, Dim columns, bool bias,
+               std::vector<TensorRule>& rules) {
   rules.push_back({.name = name + ".weight", .hf = hf + ".weight", .rows = rows, .columns = columns});
   if (bias) rules.push_back({.name = name + ".bias", .hf = hf + ".bias", .rows = rows});
 }
@@ -54,7 +66,10 @@ void AddGatedFfn(const ModelConfig& config, std::vector<TensorRule>& rules) {
 void AddExperts(const ExpertNames& names, std::vector<TensorRule>& rules) {
   AddLinear("ffn_gate_inp", names.router, Dim::kExperts, Dim::kWidth, false, rules);
   const auto add = [&](const std::string& name, const std::string& hf, Dim rows, Dim columns) {
-    rules.push_back({.name = name + ".*.weight", .hf = hf + ".weight", .rows = rows, .columns = columns,
+    rules.push_back({.name = name + ".*.weight",
+                     .hf = hf + ".weight",
+                     .rows = rows,
+                     .columns = columns,
                      .gguf = name + "_exps.weight"});
   };
   add("ffn_gate", names.gate, Dim::kExpertFfn, Dim::kWidth);
@@ -72,8 +87,9 @@ class WeightMapMaker {
       return InvalidInput(checkpoint_.path() + ": has no weights (a vocabulary or configuration only)");
     }
     FindPrefix();
-    HONE_RETURN_IF_ERROR(Add({.name = "token_embd.weight", .hf = "embed_tokens.weight", .rows = Dim::kVocab,
-                              .columns = Dim::kWidth}, "", prefix_));
+    HONE_RETURN_IF_ERROR(
+        Add({.name = "token_embd.weight", .hf = "embed_tokens.weight", .rows = Dim::kVocab, .columns = Dim::kWidth}, "",
+            prefix_));
     for (int layer = 0; layer < config_.layers; ++layer) {
       const std::string below = fmt::format("blk.{}.", layer), hf_below = fmt::format("{}layers.{}.", prefix_, layer);
       for (const TensorRule& rule : family.layer_tensors(config_, layer)) {
@@ -84,8 +100,9 @@ class WeightMapMaker {
     norm.plus_one = config_.norms_store_minus_one;
     HONE_RETURN_IF_ERROR(Add(norm, "", prefix_));
     if (!config_.tied_embeddings) {
-      HONE_RETURN_IF_ERROR(Add({.name = "output.weight", .hf = "lm_head.weight", .rows = Dim::kVocab, .columns = Dim::kWidth},
-                               "", head_prefix_));
+      HONE_RETURN_IF_ERROR(
+          Add({.name = "output.weight", .hf = "lm_head.weight", .rows = Dim::kVocab, .columns = Dim::kWidth}, "",
+              head_prefix_));
     }
     FindUnused();
     return std::move(map_);
@@ -121,29 +138,34 @@ class WeightMapMaker {
     const NamedTensor* tensor = checkpoint_.FindTensor(name);
     if (tensor == nullptr) {
       const char* hint = rule.name == "output.weight" ? " (or tie_word_embeddings true in config.json)" : "";
-      return InvalidInput(fmt::format("{}: tensor {} is missing; wanted {}{}", checkpoint_.path(), name, wanted.ToString(), hint));
+      return InvalidInput(
+          fmt::format("{}: tensor {} is missing; wanted {}{}", checkpoint_.path(), name, wanted.ToString(), hint));
     }
     TensorView view = tensor->view;
-    if (wanted.rank() == 2 && wanted[0] == 1 && view.shape == Shape{wanted[1]}) view.shape = wanted;  // converters drop a 1
+    if (wanted.rank() == 2 && wanted[0] == 1 && view.shape == Shape{wanted[1]})
+      view.shape = wanted;  // converters drop a 1
     if (view.shape != wanted) {
       return InvalidInput(fmt::format("{}: tensor {} is {} {}; wanted shape {}", checkpoint_.path(), name,
                                       Info(view.type).name, view.shape.ToString(), wanted.ToString()));
     }
     if (!CanDequantize(view.type)) {
-      return Unsupported(fmt::format("{}: tensor {} is of type {}, which hone cannot compute with", checkpoint_.path(), name,
-                                     Info(view.type).name));
+      return Unsupported(fmt::format("{}: tensor {} is of type {}, which hone cannot compute with", checkpoint_.path(),
+                                     name, Info(view.type).name));
     }
     if (view.shape.back() % Info(view.type).block_elements != 0) {
-      return InvalidInput(fmt::format("{}: tensor {}: rows of {} are no multiple of the block of {}", checkpoint_.path(), name,
-                                      view.shape.back(), Info(view.type).name));
+      return InvalidInput(fmt::format("{}: tensor {}: rows of {} are no multiple of the block of {}",
+                                      checkpoint_.path(), name, view.shape.back(), Info(view.type).name));
     }
     used_.insert(name);
     if (!folder && expert >= 0) view = view.Slice(expert);
     if (!rule.parts.empty()) view = view.Rows(PartBegin(rule), DimSize(rule.rows, config_));
     map_.index_.emplace(below + rule.name, map_.weights_.size());
-    map_.weights_.push_back({.name = below + rule.name, .file_name = name,
-                             .gguf_name = below + (rule.gguf.empty() ? rule.name : rule.gguf), .stacked = expert >= 0,
-                             .view = view, .plus_one = rule.plus_one});
+    map_.weights_.push_back({.name = below + rule.name,
+                             .file_name = name,
+                             .gguf_name = below + (rule.gguf.empty() ? rule.name : rule.gguf),
+                             .stacked = expert >= 0,
+                             .view = view,
+                             .plus_one = rule.plus_one});
     return {};
   }
 
@@ -167,8 +189,8 @@ class WeightMapMaker {
     return begin;
   }
 
-  // Known and rightly unread: old buffers of rotary frequencies, what the configuration reader has read already, and an output
-  // matrix beside tied embeddings.
+  // Known and rightly unread: old buffers of rotary frequencies, what the configuration reader has read already, and an
+  // output matrix beside tied embeddings.
   void FindUnused() {
     for (const NamedTensor& tensor : checkpoint_.tensors()) {
       if (used_.count(tensor.name)) continue;

@@ -20,8 +20,8 @@ namespace {
 
 class Loader {
  public:
-  Loader(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config, const WeightLoadOptions& options,
-         ThreadPool& threads)
+  Loader(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,
+         const WeightLoadOptions& options, ThreadPool& threads)
       : checkpoint_(checkpoint), map_(map), config_(config), options_(options), threads_(threads) {
     for (const Weight& weight : map.weights()) total_bytes_ += weight.view.bytes();
   }
@@ -61,8 +61,8 @@ class Loader {
     HONE_RETURN_IF_ERROR(Matrix("ffn_gate_inp", layer.router));
     if (layer.router.weight) layer.experts.resize(config_.experts);
     for (size_t e = 0; e < layer.experts.size(); ++e) {
-      HONE_RETURN_IF_ERROR(Ffn(fmt::format("ffn_gate.{}", e), fmt::format("ffn_up.{}", e), fmt::format("ffn_down.{}", e),
-                               layer.experts[e]));
+      HONE_RETURN_IF_ERROR(Ffn(fmt::format("ffn_gate.{}", e), fmt::format("ffn_up.{}", e),
+                               fmt::format("ffn_down.{}", e), layer.experts[e]));
     }
     HONE_RETURN_IF_ERROR(Ffn("ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", layer.shared));
     HONE_RETURN_IF_ERROR(Matrix("ffn_gate_inp_shexp", layer.shared_gate));

@@ -1,5 +1,5 @@
-// The weights of a decoder as its forward pass wants them: matrices packed for kernels/matmul, vectors as F32. Made from a
-// WeightMap; every source page is given back to the file once its matrix is packed.
+// The weights of a decoder as its forward pass wants them: matrices packed for kernels/matmul, vectors as F32. Made
+// from a WeightMap; every source page is given back to the file once its matrix is packed.
 #pragma once
 
 #include <cstdint>
@@ -32,27 +32,27 @@ struct LayerWeights {
   int index = 0;
   const LayerConfig* config = nullptr;
 
-  std::vector<float> attn_norm;       // before attention [D]
+  std::vector<float> attn_norm;  // before attention [D]
   Linear q, k, v, attn_output;
   std::vector<float> q_norm, k_norm;  // [E], a head at a time; or the whole projection [H * E], [G * E] (OLMo 2)
   std::vector<float> post_attn_norm;  // on attention's output [D]
 
-  std::vector<float> ffn_norm;        // before the feed-forward [D]
-  FfnWeights ffn;                     // dense layers
-  Linear router;                      // [experts, D]
+  std::vector<float> ffn_norm;  // before the feed-forward [D]
+  FfnWeights ffn;               // dense layers
+  Linear router;                // [experts, D]
   std::vector<FfnWeights> experts;
-  FfnWeights shared;                  // the expert every token takes
-  Linear shared_gate;                 // [1, D]
-  std::vector<float> post_ffn_norm;   // on the feed-forward's output [D]
+  FfnWeights shared;                 // the expert every token takes
+  Linear shared_gate;                // [1, D]
+  std::vector<float> post_ffn_norm;  // on the feed-forward's output [D]
 };
 
 struct ModelWeights {
-  TensorView embedding;               // [V, D], in the file's mapping
+  TensorView embedding;  // [V, D], in the file's mapping
   std::vector<LayerWeights> layers;
-  std::vector<float> output_norm;     // [D]
-  PackedMatrix output;                // [V, D]; packed from the embedding where they are tied
+  std::vector<float> output_norm;  // [D]
+  PackedMatrix output;             // [V, D]; packed from the embedding where they are tied
 
-  uint64_t bytes = 0;                 // resident: packed matrices and vectors
+  uint64_t bytes = 0;  // resident: packed matrices and vectors
 };
 
 struct WeightLoadOptions {

@@ -35,7 +35,10 @@ class CacheLayers final : public KvLayers {
 };
 
 KvCacheShape ShapeOf(const ModelConfig& config, int blocks) {
-  return {.type = KvType::kF32, .layers = config.layers, .kv_heads = config.kv_heads, .head_width = config.head_width,
+  return {.type = KvType::kF32,
+          .layers = config.layers,
+          .kv_heads = config.kv_heads,
+          .head_width = config.head_width,
           .blocks = blocks};
 }
 
@@ -67,14 +70,18 @@ std::vector<std::vector<float>> Sequences::Feed(const std::vector<Chunk>& chunks
       blocks.push_back(free_blocks_.back());
       free_blocks_.pop_back();
     }
-    rows.push_back({.first_row = static_cast<int>(tokens.size()), .rows = count, .first_position = first,
-                    .final_length = std::max(final_length_[chunk.sequence], first + count), .blocks = blocks.data()});
+    rows.push_back({.first_row = static_cast<int>(tokens.size()),
+                    .rows = count,
+                    .first_position = first,
+                    .final_length = std::max(final_length_[chunk.sequence], first + count),
+                    .blocks = blocks.data()});
     tokens.insert(tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
     length_[chunk.sequence] = first + count;
   }
   const size_t vocab = model_.config().vocab;
   std::vector<float> logits(wanted.size() * vocab);
-  model_.Forward({.tokens = tokens, .sequences = rows, .logit_rows = wanted}, CacheLayers(cache_), logits.data(), states);
+  model_.Forward({.tokens = tokens, .sequences = rows, .logit_rows = wanted}, CacheLayers(cache_), logits.data(),
+                 states);
   std::vector<std::vector<float>> result;
   for (size_t i = 0; i < wanted.size(); ++i) result.emplace_back(&logits[i * vocab], &logits[i * vocab] + vocab);
   return result;

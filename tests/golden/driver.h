@@ -1,5 +1,5 @@
-// What whole-model tests stand on: a machine with every ISA of this CPU, and sequences with a paged F32 cache that are fed in
-// chunks of any cut.
+// What whole-model tests stand on: a machine with every ISA of this CPU, and sequences with a paged F32 cache that are
+// fed in chunks of any cut.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class Machine {
  public:
   explicit Machine(int threads = 2);
   Runtime runtime(Isa isa);
-  std::vector<Isa> isas() const;   // all that this CPU has, scalar first
+  std::vector<Isa> isas() const;  // all that this CPU has, scalar first
 
  private:
   CpuFacts cpu_;
@@ -34,7 +34,8 @@ struct Chunk {
   std::vector<int32_t> tokens;
 };
 
-// Sequences of one model. Blocks are handed out in a scrambled order, so that neighbours in a sequence are none in memory.
+// Sequences of one model. Blocks are handed out in a scrambled order, so that neighbours in a sequence are none in
+// memory.
 class Sequences {
  public:
   Sequences(Model& model, int blocks);

@@ -1,8 +1,8 @@
-// Every core family against exact results (float64 transformers; see the README of goldens/models), from Hugging Face folders
-// and from GGUF files, at every ISA of this machine; and the reference against the same.
+// Every core family against exact results (float64 transformers; see the README of goldens/models), from Hugging Face
+// folders and from GGUF files, at every ISA of this machine; and the reference against the same.
 //
-// Prefill and decoding are held to the manifest's tolerances. Any other cut of the same tokens (chunks, one by one, batched
-// with others) must give the same bits.
+// Prefill and decoding are held to the manifest's tolerances. Any other cut of the same tokens (chunks, one by one,
+// batched with others) must give the same bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,11 +18,11 @@ namespace hone::golden {
 namespace {
 
 struct Case {
-  std::string name;     // "llama_gguf", "phi3_longrope_short": a test's name
-  std::string model;    // path of the folder or GGUF file
-  std::string golden;   // path of the expected results
-  double logits_tolerance = 0;   // largest absolute error
-  double hidden_tolerance = 0;   // relative to the largest hidden number
+  std::string name;             // "llama_gguf", "phi3_longrope_short": a test's name
+  std::string model;            // path of the folder or GGUF file
+  std::string golden;           // path of the expected results
+  double logits_tolerance = 0;  // largest absolute error
+  double hidden_tolerance = 0;  // relative to the largest hidden number
 };
 
 std::vector<Case> ReadCases() {
@@ -111,7 +111,8 @@ class ModelGolden : public testing::TestWithParam<Case> {
     for (size_t i = 0; i < logits.size(); ++i) {
       const float* wanted = golden_.Row(name, first + i);
       ASSERT_LE(LargestError(logits[i], wanted), GetParam().logits_tolerance) << name << " row " << first + i;
-      ASSERT_EQ(ArgMax(logits[i]), ArgMax(std::vector<float>(wanted, wanted + logits[i].size()))) << name << " row " << first + i;
+      ASSERT_EQ(ArgMax(logits[i]), ArgMax(std::vector<float>(wanted, wanted + logits[i].size())))
+          << name << " row " << first + i;
     }
   }
 
@@ -141,7 +142,8 @@ TEST_P(ModelGolden, ReferenceMatches) {
       ASSERT_LE(LargestError(pass.states[index][i], golden_.Row(name, i)), 1e-6 * largest) << name << " row " << i;
     }
   }
-  for (size_t i = 0; i < prompt; ++i) ASSERT_LE(LargestError(pass.logits[i], golden_.Row("logits", i)), 1e-5) << "row " << i;
+  for (size_t i = 0; i < prompt; ++i)
+    ASSERT_LE(LargestError(pass.logits[i], golden_.Row("logits", i)), 1e-5) << "row " << i;
   for (size_t i = 0; i < golden_.greedy.size(); ++i) {
     ASSERT_LE(LargestError(pass.logits[prompt - 1 + i], golden_.Row("greedy.logits", i)), 1e-5) << "greedy row " << i;
   }
@@ -189,7 +191,8 @@ TEST_P(ModelGolden, AnyCutAndCompanyGivesTheSameBits) {
     const std::vector<std::vector<float>> whole = fresh()->Feed({{0, tokens}});
 
     auto one_by_one = fresh();
-    for (size_t i = 0; i < tokens.size(); ++i) ASSERT_EQ(one_by_one->Feed({{0, {tokens[i]}}})[0], whole[i]) << "row " << i;
+    for (size_t i = 0; i < tokens.size(); ++i)
+      ASSERT_EQ(one_by_one->Feed({{0, {tokens[i]}}})[0], whole[i]) << "row " << i;
 
     auto chunked = fresh();
     const size_t cuts[] = {5, 1, 13, 2, 17, 3, 1000};
@@ -209,8 +212,8 @@ TEST_P(ModelGolden, AnyCutAndCompanyGivesTheSameBits) {
     const size_t split = tokens.size() / 2;
     batched->Feed({{1, {other[3]}}, {0, {tokens.begin(), tokens.begin() + split}}, {2, other}});
     const int first = 2, last = static_cast<int>(tokens.size() - split) + 1;
-    const auto pair = batched->Feed({{2, {other[0]}}, {1, {other[5]}}, {0, {tokens.begin() + split, tokens.end()}}},
-                                    {first, last});
+    const auto pair =
+        batched->Feed({{2, {other[0]}}, {1, {other[5]}}, {0, {tokens.begin() + split, tokens.end()}}}, {first, last});
     ASSERT_EQ(pair[0], whole[split]);
     ASSERT_EQ(pair[1], whole.back());
   }

@@ -1,5 +1,5 @@
-// See random_model.h. Tensor names and shapes come from the families' own rules; what is written by hand here is config.json,
-// GGUF metadata, and llama.cpp's conventions.
+// See random_model.h. Tensor names and shapes come from the families' own rules; what is written by hand here is
+// config.json, GGUF metadata, and llama.cpp's conventions.
 #include "golden/random_model.h"
 
 #include <fmt/format.h>
@@ -64,14 +64,19 @@ std::string DrawRopeScaling(const std::string& family, int rotary_width, Rng& rn
     return fmt::format(R"({{"type": "longrope", "short_factor": [{}], "long_factor": [{}]}})", near, far);
   }
   switch (Between(rng, 0, 4)) {
-    case 0: return fmt::format(R"({{"type": "linear", "factor": {}}})", Between(rng, 2, 6));
-    case 1: return fmt::format(R"({{"rope_type": "yarn", "factor": {}, "original_max_position_embeddings": {}}})",
-                               Between(rng, 2, 8), Between(rng, 16, 64));
+    case 0:
+      return fmt::format(R"({{"type": "linear", "factor": {}}})", Between(rng, 2, 6));
+    case 1:
+      return fmt::format(R"({{"rope_type": "yarn", "factor": {}, "original_max_position_embeddings": {}}})",
+                         Between(rng, 2, 8), Between(rng, 16, 64));
     case 2:
-      if (family != "llama" && family != "mixtral") return "null";  // in GGUF this is a tensor, which llama.cpp reads there
+      if (family != "llama" && family != "mixtral")
+        return "null";  // in GGUF this is a tensor, which llama.cpp reads there
       return fmt::format(R"({{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
-                           "original_max_position_embeddings": {}}})", Between(rng, 16, 64));
-    default: return "null";
+                           "original_max_position_embeddings": {}}})",
+                         Between(rng, 16, 64));
+    default:
+      return "null";
   }
 }
 
@@ -83,7 +88,10 @@ std::string DrawConfigJson(const std::string& family, Rng& rng, bool blocks) {
       R"({{"model_type": "{}", "num_hidden_layers": {}, "num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {},
 "hidden_size": {}, "intermediate_size": {}, "vocab_size": {}, "max_position_embeddings": 128, "rms_norm_eps": 1e-6,
 "rope_theta": {}, "rope_scaling": {}, "tie_word_embeddings": {})",
-      family == "gemma3" ? "gemma3_text" : family == "qwen3moe" ? "qwen3_moe" : family == "qwen2moe" ? "qwen2_moe" : family,
+      family == "gemma3"     ? "gemma3_text"
+      : family == "qwen3moe" ? "qwen3_moe"
+      : family == "qwen2moe" ? "qwen2_moe"
+                             : family,
       s.layers, s.heads, s.kv_heads, s.head_width, s.width, s.ffn, s.vocab, Between(rng, 100, 1000000),
       DrawRopeScaling(family, rotary, rng), Chance(rng, 0.5));
   const auto add = [&](std::string text) { json += ",\n" + text; };
@@ -101,13 +109,17 @@ std::string DrawConfigJson(const std::string& family, Rng& rng, bool blocks) {
                     Between(rng, 3, 30)));
     if (family == "gemma2") add(R"("attn_logit_softcapping": 5.0, "final_logit_softcapping": 6.0)");
   }
-  if (family == "phi3") add(fmt::format(R"("sliding_window": {})", Chance(rng, 0.5) ? std::to_string(Between(rng, 1, 40)) : "null"));
+  if (family == "phi3")
+    add(fmt::format(R"("sliding_window": {})", Chance(rng, 0.5) ? std::to_string(Between(rng, 1, 40)) : "null"));
   const int experts = Between(rng, 2, 6), expert_ffn = blocks ? 32 : Between(rng, 4, 30);
-  if (family == "mixtral") add(fmt::format(R"("num_local_experts": {}, "num_experts_per_tok": {})", experts, Between(rng, 1, 2)));
+  if (family == "mixtral")
+    add(fmt::format(R"("num_local_experts": {}, "num_experts_per_tok": {})", experts, Between(rng, 1, 2)));
   if (family == "qwen3moe" || family == "qwen2moe") {
-    add(fmt::format(R"("num_experts": {}, "num_experts_per_tok": {}, "moe_intermediate_size": {}, "norm_topk_prob": {})", experts,
-                    Between(rng, 1, experts), expert_ffn, family == "qwen3moe"));
-    if (family == "qwen2moe") add(fmt::format(R"("shared_expert_intermediate_size": {})", blocks ? 64 : Between(rng, 4, 50)));
+    add(fmt::format(
+        R"("num_experts": {}, "num_experts_per_tok": {}, "moe_intermediate_size": {}, "norm_topk_prob": {})", experts,
+        Between(rng, 1, experts), expert_ffn, family == "qwen3moe"));
+    if (family == "qwen2moe")
+      add(fmt::format(R"("shared_expert_intermediate_size": {})", blocks ? 64 : Between(rng, 4, 50)));
   }
   return json + "}\n";
 }
@@ -179,7 +191,9 @@ GgufValue Value(const std::string& value) { return {.type = GgufType::kString, .
 
 std::vector<std::pair<std::string, GgufValue>> Metadata(const ModelConfig& c, const std::string& architecture) {
   std::vector<std::pair<std::string, GgufValue>> all;
-  const auto add = [&](const std::string& key, const auto& value) { all.emplace_back(architecture + "." + key, Value(value)); };
+  const auto add = [&](const std::string& key, const auto& value) {
+    all.emplace_back(architecture + "." + key, Value(value));
+  };
   all.emplace_back("general.architecture", Value(architecture));
   add("block_count", c.layers);
   add("context_length", c.context);
@@ -224,8 +238,10 @@ Draft RopeFreqs(const RopeConfig& rope) {
   Draft draft{"rope_freqs.weight", Shape{rope.rotary_width / 2}, {}};
   for (int j = 0; j < rope.rotary_width / 2; ++j) {
     const double wavelength = 2 * M_PI * std::pow(rope.theta, 2.0 * j / rope.rotary_width);
-    const double smooth = (rope.original_context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
-    draft.values.push_back(static_cast<float>(1 / ((1 - std::clamp(smooth, 0.0, 1.0)) / rope.factor + std::clamp(smooth, 0.0, 1.0))));
+    const double smooth =
+        (rope.original_context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+    draft.values.push_back(
+        static_cast<float>(1 / ((1 - std::clamp(smooth, 0.0, 1.0)) / rope.factor + std::clamp(smooth, 0.0, 1.0))));
   }
   return draft;
 }
@@ -236,14 +252,18 @@ class Writer {
   Writer(const ModelConfig& config, const Family& family, Rng& rng) : config_(config), family_(family), rng_(rng) {}
 
   void Draw() {
-    Add({.name = "token_embd.weight", .hf = "embed_tokens.weight", .rows = Dim::kVocab, .columns = Dim::kWidth}, "", "model.");
+    Add({.name = "token_embd.weight", .hf = "embed_tokens.weight", .rows = Dim::kVocab, .columns = Dim::kWidth}, "",
+        "model.");
     for (int layer = 0; layer < config_.layers; ++layer) {
       for (const TensorRule& rule : family_.layer_tensors(config_, layer)) {
         Add(rule, fmt::format("blk.{}.", layer), fmt::format("model.layers.{}.", layer));
       }
     }
-    Add({.name = "output_norm.weight", .hf = "norm.weight", .rows = Dim::kWidth, .plus_one = config_.norms_store_minus_one}, "",
-        "model.");
+    Add({.name = "output_norm.weight",
+         .hf = "norm.weight",
+         .rows = Dim::kWidth,
+         .plus_one = config_.norms_store_minus_one},
+        "", "model.");
     if (!config_.tied_embeddings) {
       Add({.name = "output.weight", .hf = "lm_head.weight", .rows = Dim::kVocab, .columns = Dim::kWidth}, "", "");
     }
@@ -252,7 +272,8 @@ class Writer {
     for (const bool far : {false, true}) {
       const std::vector<double>& factors = far ? rope.long_factor : rope.short_factor;
       if (factors.empty()) continue;
-      gguf_.push_back({far ? "rope_factors_long.weight" : "rope_factors_short.weight", Shape{static_cast<int64_t>(factors.size())},
+      gguf_.push_back({far ? "rope_factors_long.weight" : "rope_factors_short.weight",
+                       Shape{static_cast<int64_t>(factors.size())},
                        {factors.begin(), factors.end()}});
     }
   }
@@ -264,10 +285,13 @@ class Writer {
   }
   void WriteGgufFile(const std::string& path, DType matrices, bool blocks) const {
     GgufContents contents{.metadata = Metadata(config_, std::string(family_.gguf_names[0])), .tensors = {}};
-    WriteAll(gguf_, matrices, [&](const std::vector<NamedTensor>& tensors) {
-      contents.tensors = tensors;
-      return WriteGguf(path, contents);
-    }, blocks);
+    WriteAll(
+        gguf_, matrices,
+        [&](const std::vector<NamedTensor>& tensors) {
+          contents.tensors = tensors;
+          return WriteGguf(path, contents);
+        },
+        blocks);
   }
 
  private:
@@ -328,8 +352,8 @@ class Writer {
 }  // namespace
 
 const std::vector<std::string>& RandomFamilies() {
-  static const std::vector<std::string> families = {"llama", "mixtral", "qwen2", "qwen2moe", "qwen3", "qwen3moe",
-                                                    "gemma2", "gemma3", "phi3", "olmo2", "granite"};
+  static const std::vector<std::string> families = {"llama",  "mixtral", "qwen2", "qwen2moe", "qwen3",  "qwen3moe",
+                                                    "gemma2", "gemma3",  "phi3",  "olmo2",    "granite"};
   return families;
 }
 

@@ -1,6 +1,6 @@
-// Random small models of every family, written as a Hugging Face folder and as a GGUF file of the same weights in llama.cpp's
-// conventions (q and k rows permuted, norms with 1 added, experts stacked). Sizes, head counts, windows, biases, rope scalings
-// and storage types are drawn; a seed gives the same model on every machine.
+// Random small models of every family, written as a Hugging Face folder and as a GGUF file of the same weights in
+// llama.cpp's conventions (q and k rows permuted, norms with 1 added, experts stacked). Sizes, head counts, windows,
+// biases, rope scalings and storage types are drawn; a seed gives the same model on every machine.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace hone::golden {
 
 struct RandomModel {
-  std::string what;    // for messages: family, sizes
-  std::string folder;  // Hugging Face form
-  std::string gguf;    // the same weights
+  std::string what;         // for messages: family, sizes
+  std::string folder;       // Hugging Face form
+  std::string gguf;         // the same weights
   std::string blocks_gguf;  // other weights: matrices of random Q8_0 or Q4_1 blocks; "" where sizes do not allow them
 };
 

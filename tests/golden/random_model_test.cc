@@ -1,4 +1,7 @@
-// Random models of every family: the fast path against the reference, from both file kinds, over random prompts cut at random.
+// Random models of every family: the fast path against the reference, from both file kinds, over random prompts cut at
+// random.
+#include "golden/random_model.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +11,6 @@
 
 #include "base/random.h"
 #include "golden/driver.h"
-#include "golden/random_model.h"
 #include "reference/reference.h"
 
 namespace hone::golden {
@@ -31,7 +33,8 @@ std::vector<std::vector<float>> RunFast(Model& model, const std::vector<int32_t>
   std::vector<std::vector<float>> logits;
   for (size_t begin = 0; begin < tokens.size();) {
     const size_t end = std::min(tokens.size(), begin + 1 + rng.Below(40));
-    for (auto& row : sequences.Feed({{0, {tokens.begin() + begin, tokens.begin() + end}}})) logits.push_back(std::move(row));
+    for (auto& row : sequences.Feed({{0, {tokens.begin() + begin, tokens.begin() + end}}}))
+      logits.push_back(std::move(row));
     begin = end;
   }
   return logits;
@@ -99,7 +102,8 @@ TEST(BrokenWeights, NeverCrash) {
       file.seekg(0, std::ios::end);
       const int64_t bytes = file.tellg(), damaged = bytes / 3;
       file.seekp(bytes - damaged);
-      for (int64_t i = 0; i < damaged; ++i) file.put(static_cast<char>(i % 97 < 4 ? 0xff : 0x7f));  // NaN, and about 3e38
+      for (int64_t i = 0; i < damaged; ++i)
+        file.put(static_cast<char>(i % 97 < 4 ? 0xff : 0x7f));  // NaN, and about 3e38
     }
     for (const Isa isa : machine.isas()) {
       const std::unique_ptr<Model> model = LoadModel(random.folder, machine.runtime(isa));

@@ -1,7 +1,9 @@
-// A real model, SmolLM2-135M in Q4_1, against a float64 forward pass of its dequantised weights (README of goldens/smollm2).
+// A real model, SmolLM2-135M in Q4_1, against a float64 forward pass of its dequantised weights (README of
+// goldens/smollm2).
 //
-// With exact activations: every kept logit within 5e-4, greedy tokens equal up to the first margin below 0.05. With activations
-// rounded to 8 bits: top-1 equal wherever the golden margin exceeds 0.5, errors within those of llama.cpp on the same file.
+// With exact activations: every kept logit within 5e-4, greedy tokens equal up to the first margin below 0.05. With
+// activations rounded to 8 bits: top-1 equal wherever the golden margin exceeds 0.5, errors within those of llama.cpp
+// on the same file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,8 +33,8 @@ std::vector<Prompt> ReadPrompts(const std::string& folder) {
   std::vector<Prompt> prompts;
   for (const nlohmann::json& entry : json["cases"]) {
     const nlohmann::json& greedy = entry["greedy"];
-    prompts.push_back({entry["name"], entry["ids"], entry["positions"], greedy["ids"], greedy["margins"],
-                       greedy["sure_tokens"]});
+    prompts.push_back(
+        {entry["name"], entry["ids"], entry["positions"], greedy["ids"], greedy["margins"], greedy["sure_tokens"]});
   }
   return prompts;
 }
@@ -40,7 +42,8 @@ std::vector<Prompt> ReadPrompts(const std::string& folder) {
 // Logits and errors against the golden, over everything a test feeds.
 class Comparison {
  public:
-  explicit Comparison(const std::string& folder) : file_(SafetensorsFile::Open(folder + "/logits.safetensors").value()) {}
+  explicit Comparison(const std::string& folder)
+      : file_(SafetensorsFile::Open(folder + "/logits.safetensors").value()) {}
 
   void Add(const Prompt& prompt, size_t place, const std::vector<float>& logits) {
     const auto* ids = file_->FindTensor(prompt.name + ".top_ids")->view.as<int32_t>() + place * kTop;
@@ -67,7 +70,8 @@ class Comparison {
 };
 
 // All prompts, each in one step; returns the logits that choose each one's first token.
-std::vector<std::vector<float>> Prefill(Sequences& sequences, const std::vector<Prompt>& prompts, Comparison& comparison) {
+std::vector<std::vector<float>> Prefill(Sequences& sequences, const std::vector<Prompt>& prompts,
+                                        Comparison& comparison) {
   std::vector<std::vector<float>> next;
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::vector<int32_t> rows = prompts[i].positions;  // the last position is among them

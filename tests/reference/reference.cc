@@ -62,10 +62,12 @@ namespace {
 
 double Activate(Activation activation, double x) {
   switch (activation) {
-    case Activation::kSilu: return x / (1 + std::exp(-x));
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
     case Activation::kGeluTanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
-    case Activation::kGeluErf: return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+    case Activation::kGeluErf:
+      return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
   }
   return x;
 }
@@ -90,7 +92,8 @@ Turn TurnOf(const RopeConfig& rope, int j, bool long_range) {
   if (rope.scaling == RopeScaling::kLinear) turn.angle = plain / rope.factor;
   if (rope.scaling == RopeScaling::kLlama3) {
     const double turns = rope.original_context * plain / two_pi;  // over the original context
-    const double keep = std::clamp((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor), 0.0, 1.0);
+    const double keep =
+        std::clamp((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor), 0.0, 1.0);
     turn.angle = keep * plain + (1 - keep) * plain / rope.factor;
   }
   if (rope.scaling == RopeScaling::kYarn) {
@@ -119,7 +122,8 @@ void Rotate(const RopeConfig& rope, int position, int final_length, double* head
     double& a = head[half ? j : 2 * j];
     double& b = head[half ? j + rope.rotary_width / 2 : 2 * j + 1];
     const Turn turn = TurnOf(rope, j, final_length > rope.original_context);
-    const double cos = std::cos(position * turn.angle) * turn.factor, sin = std::sin(position * turn.angle) * turn.factor;
+    const double cos = std::cos(position * turn.angle) * turn.factor,
+                 sin = std::sin(position * turn.angle) * turn.factor;
     const double a0 = a, b0 = b;
     a = a0 * cos - b0 * sin;
     b = b0 * cos + a0 * sin;
@@ -156,7 +160,8 @@ Row ReferenceModel::Experts(const std::string& below, const Row& x) const {
   }
   if (Has(below + "ffn_gate_inp_shexp.weight")) {
     const double gate = Apply(below + "ffn_gate_inp_shexp", x)[0];
-    AddTo(y, Ffn(below + "ffn_gate_shexp", below + "ffn_up_shexp", below + "ffn_down_shexp", x), 1 / (1 + std::exp(-gate)));
+    AddTo(y, Ffn(below + "ffn_gate_shexp", below + "ffn_up_shexp", below + "ffn_down_shexp", x),
+          1 / (1 + std::exp(-gate)));
   }
   return y;
 }

@@ -1,9 +1,11 @@
-// ReferenceModel: the executable definition of every family, in plain loops and double precision. It reads a checkpoint's
-// configuration and tensor map as models/ does, and nothing else of the program: no kernels, no packing, no cache, no threads.
+// ReferenceModel: the executable definition of every family, in plain loops and double precision. It reads a
+// checkpoint's configuration and tensor map as models/ does, and nothing else of the program: no kernels, no packing,
+// no cache, no threads.
 //
-// It does not ask which family a model is. What a layer has is what it has weights for: a norm before attention or after it,
-// norms on q and k (a head at a time, or the whole projection), biases, experts, a shared expert. The rest is numbers of the
-// configuration. So it also stands against the families' own lists of ops. Slow: for models of a few hundred thousand weights.
+// It does not ask which family a model is. What a layer has is what it has weights for: a norm before attention or
+// after it, norms on q and k (a head at a time, or the whole projection), biases, experts, a shared expert. The rest is
+// numbers of the configuration. So it also stands against the families' own lists of ops. Slow: for models of a few
+// hundred thousand weights.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +20,8 @@
 
 namespace hone::reference {
 
-using Row = std::vector<double>;    // one token's numbers
-using Rows = std::vector<Row>;      // [T]
+using Row = std::vector<double>;  // one token's numbers
+using Rows = std::vector<Row>;    // [T]
 
 struct Pass {
   std::vector<Rows> states;  // [L + 2][T][D]: input of layer 0, after each layer, after the final norm
