@@ -18,6 +18,10 @@ std::vector<float> ReadVector(const Weight& weight) {
 
 namespace {
 
+// Input terms of matrices whose output goes into an exponential (scores, routing) where 8-bit inputs cost the most: on a 135M
+// model the error of the last hidden state halves when q, k and v alone see 15-bit inputs, for a tenth of the multiplications.
+constexpr int kFineInput = 2;
+
 class Loader {
  public:
   Loader(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,
@@ -49,16 +53,16 @@ class Loader {
     layer.config = &config_.layer[index];
     prefix_ = fmt::format("blk.{}.", index);
     Vector("attn_norm.weight", layer.attn_norm);
-    HONE_RETURN_IF_ERROR(Matrix("attn_q", layer.q));
-    HONE_RETURN_IF_ERROR(Matrix("attn_k", layer.k));
-    HONE_RETURN_IF_ERROR(Matrix("attn_v", layer.v));
+    HONE_RETURN_IF_ERROR(Matrix("attn_q", layer.q, kFineInput));
+    HONE_RETURN_IF_ERROR(Matrix("attn_k", layer.k, kFineInput));
+    HONE_RETURN_IF_ERROR(Matrix("attn_v", layer.v, kFineInput));
     HONE_RETURN_IF_ERROR(Matrix("attn_output", layer.attn_output));
     Vector("attn_q_norm.weight", layer.q_norm);
     Vector("attn_k_norm.weight", layer.k_norm);
     Vector("post_attention_norm.weight", layer.post_attn_norm);
     Vector("ffn_norm.weight", layer.ffn_norm);
     HONE_RETURN_IF_ERROR(Ffn("ffn_gate", "ffn_up", "ffn_down", layer.ffn));
-    HONE_RETURN_IF_ERROR(Matrix("ffn_gate_inp", layer.router));
+    HONE_RETURN_IF_ERROR(Matrix("ffn_gate_inp", layer.router, kFineInput));
     if (layer.router.weight) layer.experts.resize(config_.experts);
     for (size_t e = 0; e < layer.experts.size(); ++e) {
       HONE_RETURN_IF_ERROR(Ffn(fmt::format("ffn_gate.{}", e), fmt::format("ffn_up.{}", e),
@@ -86,10 +90,12 @@ class Loader {
     Advance(weight->view.bytes());
   }
 
-  Result<void> Matrix(const std::string& name, Linear& linear) {
+  Result<void> Matrix(const std::string& name, Linear& linear, int input_terms = 1) {
     const Weight* weight = map_.Find(prefix_ + name + ".weight");
     if (weight == nullptr) return {};
-    HONE_TRY(linear.weight, PackedMatrix::Pack(weight->view, options_.pack, threads_)
+    PackOptions pack = options_.pack;
+    pack.input_terms = input_terms;
+    HONE_TRY(linear.weight, PackedMatrix::Pack(weight->view, pack, threads_)
                                 .Context(fmt::format("{}: tensor {}", checkpoint_.path(), weight->file_name)));
     bytes_ += linear.weight.bytes();
     checkpoint_.Release(weight->view);

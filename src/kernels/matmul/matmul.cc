@@ -36,15 +36,16 @@ struct GroupSums {
   float* sums;
 };
 
-// Rows of x as int8, shared by the jobs that multiply them.
+// Rows of x as int8, shared by the jobs that multiply them. With two terms, rows [m, 2 m) hold what rounding the first left.
 struct RoundedInput {
   const float* x;
   int64_t x_stride, m, k;
+  int terms;
   RoundRowFn round_row;
   int64_t code_stride;  // bytes
   int8_t* codes;
-  float* scales;        // [m][k / 32]
-  int32_t* sums;        // [m][k / 16]
+  float* scales;        // [terms * m][k / 32]
+  int32_t* sums;        // [terms * m][k / 16]
   std::vector<GroupSums> group_sums;
 };
 
@@ -63,11 +64,12 @@ int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multi
 
 struct MatmulScratch::State {
   Buffer arena;    // rounded inputs
+  Buffer rests;    // a row of x a thread: what the first term left
   Buffer workers;  // WorkerBuffer a thread
   std::vector<RoundedInput> inputs;  // never shrinks: the vectors inside keep their memory
   size_t input_count = 0;
   std::vector<PlannedJob> jobs;
-  int64_t rounded_rows = 0, rounded_elements = 0;
+  int64_t rounded_rows = 0, rounded_elements = 0, rest_k = 0;
 };
 
 namespace {
@@ -89,16 +91,18 @@ int FindInput(State& s, const MatmulJob& job, RoundRowFn round_row) {
   for (size_t i = s.input_count; i > 0 && s.input_count - i < kLatest; --i) {
     const RoundedInput& input = s.inputs[i - 1];
     if (input.x == job.x && input.x_stride == job.x_stride && input.m == job.m && input.k == job.weight->k() &&
-        input.round_row == round_row) {
+        input.round_row == round_row && input.terms == job.weight->input_terms()) {
       return static_cast<int>(i - 1);
     }
   }
   if (s.input_count == s.inputs.size()) s.inputs.emplace_back();
   RoundedInput& input = s.inputs[s.input_count];
   input.x = job.x, input.x_stride = job.x_stride, input.m = job.m, input.k = job.weight->k(), input.round_row = round_row;
+  input.terms = job.weight->input_terms();
   input.group_sums.clear();
   s.rounded_rows += input.m;
-  s.rounded_elements += input.m * input.k;
+  s.rounded_elements += input.m * input.k * input.terms;
+  if (input.terms > 1) s.rest_k = std::max(s.rest_k, input.k);
   return static_cast<int>(s.input_count++);
 }
 
@@ -113,29 +117,32 @@ int FindGroupSums(RoundedInput& input, const PanelFormat& format) {
 void PlaceInputs(State& s) {
   int64_t bytes = 0;
   for (size_t i = 0; i < s.input_count; ++i) {
-    bytes += InputBytes(s.inputs[i].m, s.inputs[i].k, static_cast<int64_t>(s.inputs[i].group_sums.size()));
+    const RoundedInput& input = s.inputs[i];
+    bytes += InputBytes(input.terms * input.m, input.k, static_cast<int64_t>(input.group_sums.size()));
   }
   if (static_cast<int64_t>(s.arena.size()) < bytes) s.arena = Buffer(bytes);
   std::byte* at = s.arena.data();
   const auto take = [&at](int64_t size) { return std::exchange(at, at + size); };
   for (size_t i = 0; i < s.input_count; ++i) {
     RoundedInput& input = s.inputs[i];
+    const int64_t rows = input.terms * input.m;
     input.code_stride = CodeStride(input.k);
-    input.codes = reinterpret_cast<int8_t*>(take(input.m * input.code_stride));
-    input.scales = reinterpret_cast<float*>(take(ScaleBytes(input.m, input.k)));
-    input.sums = reinterpret_cast<int32_t*>(take(SumBytes(input.m, input.k)));
+    input.codes = reinterpret_cast<int8_t*>(take(rows * input.code_stride));
+    input.scales = reinterpret_cast<float*>(take(ScaleBytes(rows, input.k)));
+    input.sums = reinterpret_cast<int32_t*>(take(SumBytes(rows, input.k)));
     for (GroupSums& sums : input.group_sums) {
-      sums.init = reinterpret_cast<int32_t*>(take(SumBytes(input.m, input.k)));
-      sums.sums = reinterpret_cast<float*>(take(SumBytes(input.m, input.k)));
+      sums.init = reinterpret_cast<int32_t*>(take(SumBytes(rows, input.k)));
+      sums.sums = reinterpret_cast<float*>(take(SumBytes(rows, input.k)));
     }
   }
 }
 
-void RoundRow(const RoundedInput& input, int64_t row) {
+// Rounds `x` into row `row` of the input.
+void RoundTerm(const RoundedInput& input, const float* x, int64_t row) {
   const int64_t k32 = input.k / 32;
   float* scales = input.scales + row * k32;
   int32_t* sums = input.sums + row * 2 * k32;
-  input.round_row(input.x + row * input.x_stride, input.k, input.codes + row * input.code_stride, scales, sums);
+  input.round_row(x, input.k, input.codes + row * input.code_stride, scales, sums);
   for (const GroupSums& out : input.group_sums) {
     const int64_t groups = input.k / out.group;
     int32_t* init = out.init + row * groups;
@@ -148,11 +155,23 @@ void RoundRow(const RoundedInput& input, int64_t row) {
   }
 }
 
+// All terms of a row; `rest` has room for one row.
+void RoundRow(const RoundedInput& input, int64_t row, float* rest) {
+  const float* x = input.x + row * input.x_stride;
+  RoundTerm(input, x, row);
+  if (input.terms == 1) return;
+  const int8_t* codes = input.codes + row * input.code_stride;
+  const float* scales = input.scales + row * (input.k / 32);
+  for (int64_t i = 0; i < input.k; ++i) rest[i] = x[i] - scales[i / 32] * codes[i];
+  RoundTerm(input, rest, input.m + row);
+}
+
 // Rounds rows [begin, end) of all inputs laid end to end.
-void RoundRows(const State& s, int64_t begin, int64_t end) {
+void RoundRows(const State& s, int64_t begin, int64_t end, int worker) {
+  float* rest = const_cast<float*>(s.rests.as<float>()) + worker * s.rest_k;
   for (size_t i = 0; i < s.input_count && end > 0; ++i) {
     const RoundedInput& input = s.inputs[i];
-    for (int64_t row = std::max<int64_t>(begin, 0); row < std::min(end, input.m); ++row) RoundRow(input, row);
+    for (int64_t row = std::max<int64_t>(begin, 0); row < std::min(end, input.m); ++row) RoundRow(input, row, rest);
     begin -= input.m, end -= input.m;
   }
 }
@@ -200,7 +219,7 @@ class TileWork {
       const int k = static_cast<int>(std::min<int64_t>(weight_.k() - k0, kernel_.format->stretch()));
       Unpack(k);
       if (kernel_.uses_codes()) {
-        MultiplyCodes(begin, rows, k0, k);
+        for (int term = 0; term < input_->terms; ++term) MultiplyCodes(term * input_->m + begin, rows, k0, k);
         continue;
       }
       if (kernel_.format->is_float()) {
@@ -254,6 +273,7 @@ class TileWork {
     ahead_bytes_ = 0;
   }
 
+  // Rows of the rounded input, from `begin`.
   void MultiplyCodes(int64_t begin, int rows, int64_t k0, int k) {
     const PanelFormat& format = *kernel_.format;
     const int second = panels_ - 1;
@@ -277,6 +297,7 @@ class TileWork {
                                         .accumulator = buffer_.accumulator,
                                         .ahead = ahead_,
                                         .ahead_bytes = ahead_bytes_});
+    ahead_bytes_ = 0;
   }
 
   void Store(int64_t tile, int64_t begin, int rows) {
@@ -350,7 +371,7 @@ void RunWorker(const State& s, const ThreadPool& threads, int worker, WorkerBuff
 
 MatmulScratch::MatmulScratch(int64_t max_rows, int64_t max_k) : state_(std::make_unique<State>()) {
   HONE_CHECK(max_rows >= 0 && max_k >= 0);
-  state_->arena = Buffer(InputBytes(std::max<int64_t>(1, max_rows), RoundUp(max_k, 32), 2));
+  state_->arena = Buffer(InputBytes(std::max<int64_t>(1, 2 * max_rows), RoundUp(max_k, 32), 2));  // two terms
 }
 MatmulScratch::~MatmulScratch() = default;
 MatmulScratch::MatmulScratch(MatmulScratch&&) noexcept = default;
@@ -382,6 +403,8 @@ Result<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, const PackOpti
     return InvalidInput("a row of " + std::to_string(packed.k_) + " elements is no multiple of the " +
                         std::to_string(format->chunk) + " of a " + std::string(Info(weight.type).name) + " block");
   }
+  HONE_CHECK(options.input_terms == 1 || options.input_terms == 2);
+  packed.input_terms_ = options.input_terms;
   packed.kernel_ = &FindMatmulKernel(weight.type, options.isa, options.exact && !format->is_float());
   const int64_t panel_count = (packed.n_ + kPanelRows - 1) / kPanelRows;
   packed.panels_ = Buffer(panel_count * packed.k_ / format->chunk * format->chunk_bytes());
@@ -408,7 +431,7 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
   State& s = scratch.state();
   s.jobs.clear();
   s.input_count = 0;
-  s.rounded_rows = s.rounded_elements = 0;
+  s.rounded_rows = s.rounded_elements = s.rest_k = 0;
   for (const MatmulJob& job : jobs) {
     HONE_CHECK(job.weight != nullptr && *job.weight && job.m >= 0);
     if (job.m == 0 || job.weight->n() == 0) continue;
@@ -426,12 +449,15 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
   const size_t stride = RoundUp(sizeof(WorkerBuffer), 4096);
   if (s.workers.size() < stride * threads.count()) s.workers = Buffer(stride * threads.count());
 
+  const size_t rest_bytes = sizeof(float) * s.rest_k * threads.count();
+  if (s.rests.size() < rest_bytes) s.rests = Buffer(rest_bytes);
+
   const bool few = threads.count() == 1 || s.rounded_elements <= kFewElements;
-  if (few) RoundRows(s, 0, s.rounded_rows);
+  if (few) RoundRows(s, 0, s.rounded_rows, 0);
   threads.Run([&](int worker) {
     if (!few) {
       const auto [begin, end] = threads.Range(s.rounded_rows, 1, worker);
-      RoundRows(s, begin, end);
+      RoundRows(s, begin, end, worker);
       threads.Barrier();
     }
     RunWorker(s, threads, worker, *reinterpret_cast<WorkerBuffer*>(s.workers.data() + stride * worker));

@@ -32,6 +32,9 @@ struct MatmulKernel;  // kernel.h
 struct PackOptions {
   Isa isa = Isa::kScalar;  // kernels of at most this level; the CPU must have it
   bool exact = false;      // F32 activations with low-bit weights too: slower, no activation rounding
+  // Int8 terms that a row of x is rounded to, for low-bit weights: 1 keeps 8 bits, 2 (what the first leaves is rounded again)
+  // about 15, for twice the multiplications. Free where reading the weights is the limit. See docs/kernels-matmul.md.
+  int input_terms = 1;
 };
 
 // True if Pack takes this weight type.
@@ -52,6 +55,7 @@ class PackedMatrix {
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
   DType type() const { return type_; }
+  int input_terms() const { return input_terms_; }
   size_t bytes() const { return panels_.size(); }  // resident bytes
   std::string_view kernel_name() const;            // "q4_0 int8 avx512-vnni"
 
@@ -65,6 +69,7 @@ class PackedMatrix {
  private:
   DType type_ = DType::kF32;
   int64_t n_ = 0, k_ = 0;
+  int input_terms_ = 1;
   const MatmulKernel* kernel_ = nullptr;
   Buffer panels_;
 };
@@ -97,8 +102,8 @@ class MatmulScratch {
   std::unique_ptr<State> state_;
 };
 
-// Runs all jobs in one fork-join, the panels of all jobs spread over the threads. Jobs with the same x, x_stride, m and k share
-// the rounded input. Many small jobs (experts of a mixture) in one call are balanced too. NaN or infinite inputs give NaN in
+// Runs all jobs in one fork-join, the panels of all jobs spread over the threads. Jobs with the same x, x_stride, m, k and
+// input_terms share the rounded input. Many small jobs (experts of a mixture) in one call are balanced too. NaN or infinite inputs give NaN in
 // their own row only. REQUIRES: weights packed for an ISA this CPU has.
 void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool& threads);
 

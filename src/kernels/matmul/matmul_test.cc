@@ -206,6 +206,34 @@ TEST_P(MatmulKernelTest, PanelsHoldTheFilesBytes) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, MatmulKernelTest, testing::ValuesIn(AllKernels()), CaseName);
 
+// Two terms: the same company rule, and what is lost is what the second rounding loses, 1/254 of the first.
+TEST(Matmul, TwoInputTermsKeepFifteenBits) {
+  const Isa isa = ReadCpuFacts().best_isa();
+  ThreadPool pool(2);
+  for (const MatmulUnpack& unpack : MatmulUnpacks()) {
+    if (unpack.isa != Isa::kScalar || unpack.codes == nullptr) continue;
+    const int64_t k = 2048, n = 40, m = 5;
+    const Tensor weights = RandomWeights(unpack.type, n, k, 1);
+    const std::vector<float> x = RandomRows(m, k, 2);
+    double error[3] = {};
+    for (const int terms : {1, 2}) {
+      const auto packed = PackedMatrix::Pack(weights.view(), {.isa = isa, .input_terms = terms}, pool);
+      ASSERT_TRUE(packed);
+      const std::vector<float> y = Product(*packed, x.data(), k, m, 2);
+      std::vector<double> want(m * n), magnitude(m * n);
+      MatmulReference(weights.view(), x.data(), k, m, nullptr, want.data(), magnitude.data());
+      for (int64_t i = 0; i < m * n; ++i) error[terms] = std::max(error[terms], std::fabs(y[i] - want[i]) / magnitude[i]);
+      for (int64_t row = 0; row < m; ++row) {
+        const std::vector<float> alone = Product(*packed, x.data() + row * k, k, 1, 1);
+        ASSERT_EQ(0, std::memcmp(alone.data(), y.data() + row * n, alone.size() * 4));
+      }
+    }
+    // Float rounding of the sums (TermsOverWeights tells how much larger than the result they are) is all that may be left.
+    const double floats = 4.0 * k / 32 * kUlp * TermsOverWeights(*FindPanelFormat(unpack.type));
+    EXPECT_LT(error[2], error[1] / 100 + floats) << Info(unpack.type).name;
+  }
+}
+
 // Int8 kernels against double sums over the rows as they were: rounding x loses at most half a step of each group's scale,
 // and about half a percent of the result for Gaussian rows.
 TEST(Matmul, RoundingOfInputsStaysInItsBound) {
