@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const std::string kAssets = std::string(HONE_SOURCE_DIR) + "/assets/builtin/";
+const std::string kAssets = HONE_SOURCE_DIR "/assets/builtin/";
 
 std::string Trim(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \n\t\r");
@@ -100,7 +100,7 @@ TEST_P(BuiltinTasks, AsMeasured) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, BuiltinTasks,
                          testing::Values("arithmetic", "facts", "json", "memory", "recall", "terms", "think", "tool", "words"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace
 }  // namespace hone

@@ -57,7 +57,7 @@ TEST_F(Convert, FoldersToGgufKeepLogits) {
 }
 
 TEST_F(Convert, TypesRoundOnPurposeOnly) {
-  const std::string model = std::string(HONE_SOURCE_DIR) + "/assets/builtin/main";
+  const std::string model = HONE_SOURCE_DIR "/assets/builtin/main";
   ASSERT_EQ(Hone("convert '" + model + "' '" + folder_ + "f32' --type f32"), 0);
   EXPECT_EQ(Difference(model, folder_ + "f32", "[5, 17, 100, 3]"), 0);              // BF16 to F32 is exact
   ASSERT_EQ(Hone("convert '" + folder_ + "f32' '" + folder_ + "bf16' --type bf16"), 0);
