@@ -24,6 +24,7 @@ struct Case {
   double logits_tolerance = 0;  // largest absolute error
   double hidden_tolerance = 0;  // relative to the largest hidden number
 };
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
 std::vector<Case> ReadCases() {
   std::vector<Case> cases;

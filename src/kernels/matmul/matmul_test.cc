@@ -74,11 +74,13 @@ std::vector<KernelCase> AllKernels() {
   return cases;
 }
 
-std::string CaseName(const testing::TestParamInfo<KernelCase>& info) {
-  std::string name(IsaName(info.param.isa));
+std::string Name(const KernelCase& kernel) {
+  std::string name(IsaName(kernel.isa));
   for (char& c : name) c = c == '-' ? '_' : c;
-  return name + "_" + std::string(Info(info.param.type).name) + (info.param.exact ? "_exact" : "");
+  return name + "_" + std::string(Info(kernel.type).name) + (kernel.exact ? "_exact" : "");
 }
+std::string CaseName(const testing::TestParamInfo<KernelCase>& info) { return Name(info.param); }
+void PrintTo(const KernelCase& kernel, std::ostream* out) { *out << Name(kernel); }
 
 class MatmulKernelTest : public testing::TestWithParam<KernelCase> {
  protected:
