@@ -41,7 +41,9 @@ Result<std::vector<int32_t>> ReadIds(const std::string& path, int vocab) {
     const bool whole = entry.is_number_integer();
     const int64_t id = whole ? entry.get<int64_t>() : -1;
     if (!whole || id < 0 || id >= vocab) {
-      return InvalidInput(path + ": entry " + std::to_string(ids.size()) + " is " + entry.dump().substr(0, 40) +
+      // Nested values are named by their kind: printing them recurses as deep as they go.
+      const std::string found = entry.is_structured() ? "an " + std::string(entry.type_name()) : entry.dump().substr(0, 40);
+      return InvalidInput(path + ": entry " + std::to_string(ids.size()) + " is " + found +
                           ", wanted a token id from 0 to " + std::to_string(vocab - 1));
     }
     ids.push_back(static_cast<int32_t>(id));

@@ -69,7 +69,10 @@ class InspectCommand : public Command {
   // What the file itself calls its architecture, also where hone has no family for it.
   static std::string Architecture(const Checkpoint& checkpoint, const Result<ModelConfig>& config) {
     if (config) return config->architecture;
-    if (checkpoint.gguf() != nullptr) return checkpoint.gguf()->String("general.architecture", "").value();
+    if (checkpoint.gguf() != nullptr) {
+      const Result<std::string> name = checkpoint.gguf()->String("general.architecture", "");
+      return name ? *name : "";  // of another type: `reason` says so
+    }
     if (checkpoint.config() == nullptr) return "";
     const auto names = checkpoint.config()->Strings("architectures");
     return names && !names->empty() ? names->front() : "";

@@ -1,6 +1,7 @@
 // See loaded_model.h.
 #include "cli/loaded_model.h"
 
+#include "cache/free_memory.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
 
@@ -17,6 +18,7 @@ Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags
   HONE_TRY(loaded.checkpoint, OpenModel(model));
   for (const std::string& warning : loaded.checkpoint->warnings()) runtime.log->Warn("{}", warning);
   loaded.name = ModelName(model, *loaded.checkpoint);
+  HONE_RETURN_IF_ERROR(CheckMemory(*loaded.checkpoint, 0));
   HONE_TRY(loaded.tokenizer, Tokenizer::FromCheckpoint(*loaded.checkpoint, flags.pre));
   Result<ChatTemplate> chat_template = ChatTemplateFromCheckpoint(*loaded.checkpoint);
   if (chat_template) {
@@ -40,6 +42,19 @@ Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags
                      FormatBytes(loaded.model->weight_bytes()), loaded.engine->options().context,
                      FormatBytes(ResidentBytes()));
   return loaded;
+}
+
+Result<void> CheckMemory(const Checkpoint& checkpoint, uint64_t more) {
+  uint64_t weights = 0;
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    const bool embedding = tensor.name == "token_embd.weight" || tensor.name.ends_with("embed_tokens.weight");
+    if (!embedding) weights += tensor.view.bytes();
+  }
+  const uint64_t free_bytes = FreeMemoryBytes();
+  if (free_bytes == 0 || weights + more <= free_bytes) return {};
+  return Error{ErrorCode::kLimit, checkpoint.path() + ": needs at least " + FormatBytes(weights + more) + " of memory (" +
+                                      FormatBytes(weights) + " of weights), but " + FormatBytes(free_bytes) +
+                                      " are free; take a smaller model or one of fewer bits a weight"};
 }
 
 Result<SamplingParams> SuggestedSampling(const Checkpoint& checkpoint) {

@@ -30,6 +30,10 @@ struct LoadedModel {
 // come from the flags.
 Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags, EngineOptions options);
 
+// An error where the weights alone, and `more` bytes, exceed the memory that is free: before they are read, in place of being
+// killed. A lower bound: the embedding, which stays in the file, is not counted.
+Result<void> CheckMemory(const Checkpoint& checkpoint, uint64_t more);
+
 // Sampling as the model's generation_config.json suggests: temperature, top_p, top_k, 0.7 and 0.95 where it says nothing.
 Result<SamplingParams> SuggestedSampling(const Checkpoint& checkpoint);
 

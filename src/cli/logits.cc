@@ -9,6 +9,7 @@
 #include "cli/exit_codes.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/loaded_model.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
 #include "formats/safetensors.h"
@@ -50,6 +51,9 @@ class LogitsCommand : public Command {
       return InvalidInput(ids_ + ": " + std::to_string(tokens) + " ids, but the context is " + std::to_string(context) +
                           "; --ctx sets it");
     }
+    const uint64_t row_bytes = sizeof(float) * (config.vocab + (states_ ? uint64_t(config.layers + 2) * config.width : 0)) +
+                               config.kv_bytes_per_token(KvElementBytes(kv_type));
+    HONE_RETURN_IF_ERROR(CheckMemory(*checkpoint, row_bytes * ids.size()).Context(std::to_string(tokens) + " ids"));
     LoadOptions load;
     load.max_rows = std::min(tokens, kChunk);
     load.exact = flags.exact;

@@ -54,6 +54,10 @@ Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, 
   if (path.empty() || std::filesystem::is_directory(path, ignored)) {
     return InvalidInput("'" + path + "': cannot write a file there, wanted the name of a file");
   }
+  // Renaming would put a file in the place of /dev/null or of a pipe.
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    return InvalidInput("'" + path + "': a device, pipe or socket, which a file cannot replace; wanted the name of a file");
+  }
   const std::string temporary = TemporaryName(path);
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   std::unique_ptr<AtomicFile> file(new AtomicFile(path, fd < 0 ? "" : temporary, fd));

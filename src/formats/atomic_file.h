@@ -15,6 +15,7 @@ namespace hone {
 
 class AtomicFile {
  public:
+  // Over a regular file or nothing: a folder, device or pipe under that name is an error and stays.
   // Reserves `bytes` on the disk where the file system can, so that a full disk is an error now and not after an hour.
   static Result<std::unique_ptr<AtomicFile>> Create(const std::string& path, uint64_t bytes);
   ~AtomicFile();  // not renamed: the temporary file is removed

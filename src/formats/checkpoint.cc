@@ -40,6 +40,10 @@ Error PathNotFound(const std::string& path) {
     return NotFound(path + ": no such file or folder (there is no folder " + parent.string() +
                     "); give a GGUF file, a Hugging Face folder, or builtin");
   }
+  if (fs::is_symlink(full, error)) {
+    return NotFound(path + ": a link to " + fs::read_symlink(full, error).string() +
+                    ", which is not there; fetch the file again (caches of models are made of such links)");
+  }
   const std::vector<std::string> entries = Entries(parent);
   std::vector<std::string> near;
   if (std::string nearest = NearestName(name, entries); !nearest.empty()) near.push_back(std::move(nearest));

@@ -89,6 +89,8 @@ TEST(Checkpoint, PathsThatAreNotThere) {
   EXPECT_ERROR(Checkpoint::Open(""), "no such file");
   EXPECT_ERROR(Checkpoint::Open(folder / "llama-3-8b.gguf/inner"), "no such file");
   EXPECT_ERROR(Checkpoint::Open(folder / std::string(300, 'n')), "cannot open");
+  std::filesystem::create_symlink("blobs/gone", folder / "link.gguf");
+  EXPECT_ERROR(Checkpoint::Open(folder / "link.gguf"), "a link to blobs/gone, which is not there");
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_ERROR(Checkpoint::Open(pipe), "neither a file nor a folder");

@@ -1,4 +1,6 @@
 // Writing GGUF: bytes equal to those of other writers, reading back equal, nothing left behind on failure.
+#include <sys/stat.h>
+
 #include <cmath>
 #include <limits>
 
@@ -157,6 +159,20 @@ TEST(GgufWrite, NothingIsNamedBeforeCommit) {
   const auto opened = GgufFile::Open(folder / "x.gguf");
   ASSERT_TRUE(opened) << opened.error().message;
   EXPECT_EQ((*opened)->FindTensor("b")->view.data[5], std::byte{6});
+}
+
+TEST(GgufWrite, ReplacesFilesOnly) {
+  const TempFolder folder;
+  const std::string pipe = folder / "pipe.gguf", nested = folder / "folder.gguf", link = folder / "null.gguf";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_directory(nested);
+  std::filesystem::create_symlink("/dev/null", link);  // root could put a file in the place of the device
+  for (const std::string& path : {pipe, nested, link}) {
+    EXPECT_ERROR(GgufWriter::Create(path, {}, {}), "wanted the name of a file");
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  EXPECT_EQ(folder.FileCount(), 3u);
 }
 
 TEST(GgufWrite, MayReplaceTheFileItReadsFrom) {

@@ -74,6 +74,16 @@ TEST(Cli, WrongUsageIsTwoAndSuggests) {
   EXPECT_EQ(Hone("run builtin -p x --kv f64").code, 2);
   EXPECT_EQ(Hone("run builtin -p x --threads 0").code, 2);
   EXPECT_EQ(Hone("run builtin -p x --config /no/such.toml").code, 2);
+  // Values that no model allows are wrong usage too, and are found before a model is read.
+  for (const char* flags : {"--temperature -1", "--temperature nan", "--top-p 2", "--min-p -1", "--top-k -5", "--stop ''",
+                            "--logit-bias 99999999999=1", "--logit-bias 5=inf", "-n 0", "--ctx 0"}) {
+    EXPECT_EQ(Hone(std::string("run /no/such.gguf -p x ") + flags).code, 2) << flags;
+  }
+  EXPECT_FALSE(Contains(Hone("run builtin -p x -n 0").err, "000000")) << "a range that nobody can read";
+  for (const char* flags : {"--cors 'a\tb'", "--name 'a\tb'", "--max-queue -1", "--drain-timeout -1", "--drain-timeout nan",
+                            "--host x.y"}) {
+    EXPECT_EQ(Hone(std::string("serve builtin --port 0 ") + flags).code, 2) << flags;
+  }
 }
 
 TEST(Cli, BadInputIsThreeAndNamesTheFile) {
@@ -189,6 +199,44 @@ TEST(Cli, FlagsComeFromEnvironmentAndConfigFile) {
   const std::string config = WriteTemp("c.toml", "max-tokens = 5\n");
   EXPECT_TRUE(Contains(Hone(args + " --config " + config).out, "\"output_tokens\":5"));
   EXPECT_TRUE(Contains(Hone(args + " -n 3 --config " + config, "HONE_MAX_TOKENS=4").out, "\"output_tokens\":3"));
+}
+
+TEST(Cli, AConfigFileHoldsOnlyFlags) {
+  const auto with = [](const std::string& text) {
+    return Hone("run builtin -p x -n 2 --temperature 0 --config " + WriteTemp("bad.toml", text));
+  };
+  EXPECT_EQ(with("top-k = 1\n").code, 0);
+  for (const char* text : {"nokey = 3\n", "top_k = 3\n", "[run]\ntop-k = 3\n", "top-k = \"x\"\n", "\x01\xff = [\n"}) {
+    EXPECT_EQ(with(text).code, 2) << text;
+  }
+  EXPECT_TRUE(Contains(with("top_k = 3\n").err, "did you mean top-k?"));
+}
+
+TEST(Cli, AnEmptyPromptIsAPrompt) {
+  EXPECT_EQ(Hone("run builtin -p '' -n 2 --temperature 0").code, 0);
+  EXPECT_EQ(Hone("run builtin -p '' -n 2 --temperature 0").out, Hone("run builtin -f /dev/null -n 2 --temperature 0").out);
+}
+
+// In a shell of its own: `line` has HONE for the program.
+int Shell(std::string line) {
+  for (size_t at; (at = line.find("HONE")) != std::string::npos;) line.replace(at, 4, "'" HONE_PROGRAM "'");
+  const int status = std::system(("exec 2>/dev/null; " + line).c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+TEST(Cli, ResultsThatCannotBeWrittenFail) {
+  for (const char* command : {"run builtin -p hi -n 3", "tokenize builtin -p hi", "inspect builtin", "chat builtin --temperature 0"}) {
+    EXPECT_EQ(Shell(std::string("echo hi | HONE ") + command + " >/dev/full"), 1) << command;
+    EXPECT_EQ(Shell(std::string("echo hi | HONE ") + command + " >&-"), 1) << command;
+  }
+  // A reader that has seen enough is no failure, and ends an answer that would not end.
+  EXPECT_EQ(Shell("{ HONE run builtin -p hi --ignore-eos --seed 1 --ctx 4096; echo $? >'" + TempPath("rc") + "'; } | head -c 10 >/dev/null"), 0);
+  EXPECT_EQ(ReadAll(TempPath("rc")), "0\n");
+}
+
+TEST(Cli, AClosedStdinIsAnEmptyOne) {
+  EXPECT_EQ(Shell("HONE chat builtin <&- >/dev/null"), 0);
+  EXPECT_EQ(Shell("HONE run builtin -f - -n 2 <&- >/dev/null"), 0);
 }
 
 TEST(Cli, SeedsRepeatAndStopsCut) {
