@@ -39,6 +39,8 @@ class ChatCommand : public Command {
 
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
+    SequenceRequest tried;
+    HONE_RETURN_IF_ERROR(sampling_.Apply(flags, {}, &tried));  // wrong flags are said before a model is read
     EngineOptions options;
     options.max_sequences = 1;
     HONE_TRY(LoadedModel loaded, LoadModel(model_, flags, options));
@@ -51,11 +53,12 @@ class ChatCommand : public Command {
       if (line.empty()) continue;
       if (line[0] == '/') {
         HONE_TRY(const bool stay, Obey(loaded, flags, line));
-        if (!stay) break;
+        if (!stay || reader_gone_) break;
         continue;
       }
       messages_.push_back({{"role", "user"}, {"content", line}});
       HONE_RETURN_IF_ERROR(Answer(loaded, flags));
+      if (reader_gone_) break;
     }
     return kExitDone;
   }
@@ -131,25 +134,24 @@ class ChatCommand : public Command {
     std::string answer;
     const auto id = loaded.engine->Submit(std::move(request), [&](const SequenceEvent& event) {
       answer += event.text;
-      if (!flags.json) WriteOut(event.text);
+      if (!flags.json && !WriteOut(event.text)) reader_gone_ = true;
       last = event;
     });
     if (!id) return TakeBack(id.error());
     bool stopped = false;
     while (last.finish == FinishReason::kNone) {
-      if (TakeInterrupt()) {
-        stopped = true;
-        loaded.engine->Cancel(*id);
-      }
+      const bool interrupted = TakeInterrupt();
+      stopped = stopped || interrupted;
+      if (interrupted || reader_gone_) loaded.engine->Cancel(*id);
       loaded.engine->Step();
     }
     if (last.finish == FinishReason::kError) return Error{ErrorCode::kInternal, last.error};
     messages_.push_back({{"role", "assistant"}, {"content", answer}});
     if (flags.json) {
-      WriteOut(ordered_json{{"role", "assistant"}, {"content", answer}, {"output_tokens", last.output_tokens}}
+      reader_gone_ = !WriteOut(ordered_json{{"role", "assistant"}, {"content", answer}, {"output_tokens", last.output_tokens}}
                    .dump(-1, ' ', false, replace) + "\n");
     } else {
-      WriteOut("\n");
+      reader_gone_ = !WriteOut("\n") || reader_gone_;
     }
     if (stopped) std::fputs("(stopped)\n", stderr);
     if (terminal_ && flags.verbose && last.decode_s > 0) {
@@ -169,6 +171,7 @@ class ChatCommand : public Command {
   SamplingFlags sampling_;
   ordered_json messages_;
   bool terminal_ = false;
+  bool reader_gone_ = false;  // nobody reads stdout any more: leave
 };
 
 }  // namespace

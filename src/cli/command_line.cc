@@ -1,6 +1,9 @@
 // One CLI11 App for the one command that is asked for; the list of commands is commands.inc.
 #include "cli/command_line.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -76,6 +79,22 @@ int FailParse(const CLI::App& app, const CLI::ParseError& error, const std::stri
   return FailUsage(word + ": " + message + "\nSee hone " + word + " --help");
 }
 
+// A key of the --config file that is no flag of the command.
+int FailConfig(const CLI::App& app, const CLI::ConfigError& error, const std::string& word) {
+  const std::string message = error.what();
+  const std::string key = message.substr(message.rfind(' ') + 1);  // the library says it last
+  std::string near = NearestName("--" + key, FlagNames(app));
+  if (!near.empty()) near = "; did you mean " + near.substr(2) + "?";
+  return FailUsage(word + ": --config: no flag is named '" + key + "'" + near + "\nSee hone " + word + " --help");
+}
+
+// Output that did not reach its place is a failure, except that a reader of a pipe may leave when it has seen enough.
+bool OutputLost() {
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  struct stat info = {};
+  return failed && (fstat(STDOUT_FILENO, &info) != 0 || !(S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode)));
+}
+
 int RunCommand(const CommandEntry& entry, int argc, char** argv) {
   CLI::App app(entry.summary, std::string("hone ") + entry.word);
   std::unique_ptr<Command> command = entry.make();
@@ -83,6 +102,7 @@ int RunCommand(const CommandEntry& entry, int argc, char** argv) {
   command->AddFlags(app);
   AddCommonFlags(app, &flags);
   app.set_config("--config", "", "read flags from this TOML file (flag-name = value)")->group("Common");
+  app.allow_config_extras(CLI::config_extras_mode::error);
   app.get_formatter()->column_width(34);
   for (CLI::Option* option : app.get_options()) {
     const auto& names = option->get_lnames();
@@ -95,11 +115,17 @@ int RunCommand(const CommandEntry& entry, int argc, char** argv) {
     return kExitDone;
   } catch (const CLI::FileError& error) {
     return FailUsage(std::string(entry.word) + ": --config: " + error.what());
+  } catch (const CLI::ConfigError& error) {
+    return FailConfig(app, error, entry.word);
   } catch (const CLI::ParseError& error) {
     return FailParse(app, error, entry.word);
   }
   if (flags.deterministic && !flags.seed) flags.seed = 0;
   const Result<int> result = command->Run(flags);
+  if (result && *result == kExitDone && OutputLost()) {
+    std::fprintf(stderr, "hone %s: cannot write the result to stdout\n", entry.word);
+    return kExitFailed;
+  }
   if (result) return *result;
   std::fprintf(stderr, "hone %s: %s\n", entry.word, result.error().message.c_str());
   return ExitCodeFor(result.error().code);

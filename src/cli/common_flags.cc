@@ -23,7 +23,7 @@ void AddCommonFlags(CLI::App& app, CommonFlags* flags) {
   app.add_option("--isa", flags->isa, "highest instruction set to use: scalar, avx2, avx512, amx or auto")
       ->capture_default_str()->group(group);
   app.add_option("--ctx", flags->ctx, "longest sequence in tokens (default: the model's context, at most 8192)")
-      ->check(CLI::PositiveNumber)->group(group);
+      ->check(CLI::Range(1, 1 << 30))->group(group);
   app.add_option("--kv", flags->kv, "type of cached keys and values: f32, f16 or bf16")->capture_default_str()->group(group);
   app.add_option("--seed", flags->seed, "seed of sampling (default: random, reported)")->group(group);
   app.add_flag("--exact", flags->exact, "32-bit activations everywhere, also with quantised weights; slower")->group(group);

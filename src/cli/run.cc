@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <cstdio>
+#include <optional>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -37,12 +38,14 @@ class RunCommand : public Command {
 
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
-    std::string text = prompt_;
+    std::string text = prompt_.value_or("");
     if (!file_.empty()) {
       HONE_TRY(text, ReadText(file_));
-    } else if (ids_.empty() && prompt_.empty()) {
+    } else if (ids_.empty() && !prompt_) {
       return UsageError("no prompt: give -p TEXT, -f FILE or --ids FILE");
     }
+    SequenceRequest tried;
+    HONE_RETURN_IF_ERROR(sampling_.Apply(flags, {}, &tried));  // wrong flags are said before a model is read
     EngineOptions options;
     options.max_sequences = 1;
     HONE_TRY(LoadedModel loaded, LoadModel(model_, flags, options));
@@ -123,7 +126,8 @@ class RunCommand : public Command {
     std::fputs(line.c_str(), stderr);
   }
 
-  std::string model_, prompt_, file_, ids_, system_;
+  std::string model_, file_, ids_, system_;
+  std::optional<std::string> prompt_;  // an empty one is a prompt
   bool raw_ = false, chat_ = false;
   SamplingFlags sampling_;
 };

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <CLI/CLI.hpp>
 
 namespace hone {
@@ -10,7 +11,7 @@ namespace hone {
 void SamplingFlags::Add(CLI::App& app) {
   const char* group = "Sampling";
   app.add_option("-n,--max-tokens", max_tokens, "most tokens to generate (default: until the model ends)")
-      ->check(CLI::PositiveNumber)->group(group);
+      ->check(CLI::Range(1, std::numeric_limits<int>::max()))->group(group);
   app.add_option("--temperature", temperature, "0 is greedy (default: the model's suggestion, else 0.7)")->group(group);
   app.add_option("--top-k", top_k, "keep the k most probable tokens; 0 is off")->group(group);
   app.add_option("--top-p", top_p, "keep the smallest set with this probability; 1 is off (default: 0.95)")->group(group);
@@ -40,10 +41,18 @@ Result<void> SamplingFlags::Apply(const CommonFlags& flags, SamplingParams sugge
     const long id = std::strtol(entry.c_str(), &end, 10);
     char* value_end = end;
     const float value = *end == '=' ? std::strtof(end + 1, &value_end) : 0;
-    if (end == entry.c_str() || *end != '=' || value_end == end + 1 || *value_end != '\0' || id < 0 || std::isnan(value)) {
+    if (end == entry.c_str() || *end != '=' || value_end == end + 1 || *value_end != '\0' || id < 0 ||
+        id > std::numeric_limits<int32_t>::max() || std::isnan(value)) {
       return UsageError("--logit-bias '" + entry + "': wanted ID=VALUE, for example 42=-1.5");
     }
     sampling.logit_bias[static_cast<int32_t>(id)] = value;
+  }
+  // What no model would allow is wrong usage; the engine checks the rest, with its vocabulary, again.
+  if (const auto checked = CheckSamplingParams(sampling, std::numeric_limits<int>::max()); !checked) {
+    return UsageError(checked.error().message);
+  }
+  for (const std::string& text : stop) {
+    if (text.empty()) return UsageError("--stop is empty; every text begins with that");
   }
   request->sampling = std::move(sampling);
   request->stop = stop;

@@ -1,7 +1,9 @@
 // hone serve: an OpenAI-compatible server over the batching engine, until a signal ends it.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <string>
 #include <CLI/CLI.hpp>
 
 #include "base/memory.h"
@@ -11,9 +13,27 @@
 #include "cli/loaded_model.h"
 #include "cli/progress.h"
 #include "serve/serve.h"
+#include "text/utf8.h"
 
 namespace hone {
 namespace {
+
+// `text` as a JSON string.
+std::string JsonText(const std::string& text) {
+  std::string json = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') json += '\\';
+    json += c;
+  }
+  return json + "\"";
+}
+
+// `text` as it stands between the single quotes of a shell word.
+std::string InShellQuotes(const std::string& text) {
+  std::string quoted;
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted;
+}
 
 class ServeCommand : public Command {
  public:
@@ -26,18 +46,26 @@ class ServeCommand : public Command {
     app.add_option("--max-sequences", engine_.max_sequences, "sequences running at once")
         ->check(CLI::Range(1, 1024))->capture_default_str();
     app.add_option("--max-queue", engine_.max_queue, "sequences waiting; more are refused with 429")
-        ->check(CLI::NonNegativeNumber)->capture_default_str();
+        ->check(CLI::Range(0, 1 << 20))->capture_default_str();
     app.add_option("--kv-bytes", kv_bytes_, "memory for keys and values, like 2GiB (default: from context and free memory)")
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--cors", serve_.cors, "origin that browsers may call from; * is any (default: none)");
     app.add_flag("--lenient-fields", serve_.lenient_fields, "unknown request fields are logged, not refused");
     app.add_option("--drain-timeout", drain_s_, "seconds that requests at work have to end after a signal")
-        ->check(CLI::NonNegativeNumber)->capture_default_str();
+        ->check(CLI::Range(0, 86400))->capture_default_str();
   }
 
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
+    const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+    if (std::any_of(serve_.cors.begin(), serve_.cors.end(), is_control)) {
+      return UsageError("--cors holds a control character; wanted an origin like https://example.org, or *");
+    }
+    if (std::any_of(name_.begin(), name_.end(), is_control) || !IsValidUtf8(name_)) {
+      return UsageError("--name holds a control character or is not UTF-8; clients could not send it");
+    }
     engine_.kv_bytes = kv_bytes_;
+    engine_.step_tokens = std::max(engine_.step_tokens, engine_.max_sequences);  // one token a step for each
     HONE_TRY(LoadedModel loaded, LoadModel(model_, flags, engine_));
     serve_.name = name_.empty() ? loaded.name : name_;
     serve_.root = loaded.name;
@@ -45,8 +73,7 @@ class ServeCommand : public Command {
     HONE_TRY(const std::unique_ptr<Server> server,
              Server::Start(*loaded.engine, loaded.chat_template, serve_, loaded.runtime->runtime()));
     if (!flags.quiet) Announce(loaded, server->port());
-    WaitForInterrupt();
-    TakeInterrupt();  // a second signal ends the program at once
+    WaitForInterrupt();  // the interrupt is not taken: a second signal ends the program at once
     loaded.runtime->runtime().log->Info("stopping: {} sequences at work have {:g} s to end", loaded.engine->stats().running,
                                         drain_s_);
     server->Stop(drain_s_);
@@ -65,10 +92,10 @@ class ServeCommand : public Command {
                    .c_str(), stderr);
     const char* example = loaded.chat_template != nullptr
         ? "curl {}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-          "  -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"What is a KV cache?\"}}]}}'\n\n"
+          "  -d '{{\"model\": {}, \"messages\": [{{\"role\": \"user\", \"content\": \"What is a KV cache?\"}}]}}'\n\n"
         : "curl {}/v1/completions -H 'Content-Type: application/json' \\\n"
-          "  -d '{{\"model\": \"{}\", \"prompt\": \"Once upon a time\", \"max_tokens\": 64}}'\n\n";
-    std::fputs(fmt::format(fmt::runtime(example), address, serve_.name).c_str(), stderr);
+          "  -d '{{\"model\": {}, \"prompt\": \"Once upon a time\", \"max_tokens\": 64}}'\n\n";
+    std::fputs(fmt::format(fmt::runtime(example), address, InShellQuotes(JsonText(serve_.name))).c_str(), stderr);
     std::fflush(stderr);
   }
 
