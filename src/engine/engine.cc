@@ -154,7 +154,8 @@ Result<SequenceId> EngineImpl::Submit(SequenceRequest request, EventCallback cal
     }
     ++in_flight_;
     id = ++last_id_;
-    seed = request.sampling.seed.value_or(seeds_.Next());
+    // 53 bits: every JSON reader gives such a seed back as it was.
+    seed = request.sampling.seed.value_or(seeds_.Next() >> 11);
   }
   auto sequence = std::make_unique<Sequence>(id, std::move(request), std::move(callback), seed, options_.context,
                                              tokenizer_, end_ids_, Now());

@@ -157,6 +157,10 @@ class FakeEngine final : public Engine {
   SequenceRequest last() const { return requests().back(); }
   int running() const { return stats().running; }
   void ReleaseHeld() { released_ = true; }
+  void LimitSequences(int max_sequences, int max_queue) {  // before requests come
+    options_.max_sequences = max_sequences;
+    options_.max_queue = max_queue;
+  }
   void FailAfter(int submits) {
     std::lock_guard lock(mutex_);
     fail_after_ = submits;
@@ -194,6 +198,7 @@ class FakeEngine final : public Engine {
     event->prompt_tokens = static_cast<int>(sequence.request.prompt.size());
     event->cached_tokens = 2;
     event->output_tokens = sequence.produced;
+    event->seed = sequence.request.sampling.seed.value_or(12345);
     const bool forever = sequence.Says("endless") || sequence.Says("huge");
     if (sequence.Says("crash") && sequence.produced == 3) {
       event->finish = FinishReason::kError;

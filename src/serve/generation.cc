@@ -9,6 +9,8 @@
 namespace hone {
 namespace {
 
+const ApiError kStopping{503, "the server is stopping", "", "unavailable"};
+
 std::string Sse(std::string json) {
   json.insert(0, "data: ");
   json.append("\n\n");
@@ -23,6 +25,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
       : engine_(engine), request_(std::move(request)), writer_(std::move(writer)), choices_(request_.sequences.size()) {}
 
   void Run() {
+    const EngineOptions& options = engine_.options();
+    if (const size_t most = static_cast<size_t>(options.max_sequences + options.max_queue); choices_.size() > most) {
+      return writer_->Send(ErrorResponse({400, "the request asks for " + std::to_string(choices_.size()) +
+                                          " answers, more than the " + std::to_string(most) + " that this server holds at once",
+                                          "n", "invalid_value"}));
+    }
     std::vector<SequenceId> ids;
     for (size_t i = 0; i < choices_.size(); ++i) {
       Result<SequenceId> id = engine_.Submit(std::move(request_.sequences[i]), [self = shared_from_this(), i](
@@ -47,7 +55,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       HttpResponse head;
       head.content_type = "text/event-stream; charset=utf-8";
       head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-      writer_->StartStream(std::move(head), ": ping\n\n");
+      writer_->StartStream(std::move(head), ": ping\n\n", Sse(ErrorJson(kStopping)));
     }
     writer_->OnGone([self = shared_from_this()] { self->Abandon(); });
     {
@@ -138,7 +146,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Fail(const SequenceEvent& event, std::string out) {
     CancelAll();
     const ApiError error = event.finish == FinishReason::kCancelled
-                               ? ApiError{503, "the server is stopping", "", "unavailable"}
+                               ? kStopping
                                : ApiError{500, "generation failed: " + event.error, "", "internal_error"};
     if (!request_.stream) return writer_->Send(ErrorResponse(error));
     writer_->Write(out + Sse(ErrorJson(error)));

@@ -41,8 +41,9 @@ class ResponseWriter {
   virtual ~ResponseWriter() = default;
 
   virtual void Send(HttpResponse response) = 0;
-  // Head of a stream; response.body is ignored. `idle_text` is written after each HttpLimits::ping_s of silence.
-  virtual void StartStream(HttpResponse response, std::string idle_text) = 0;
+  // Head of a stream; response.body is ignored. `idle_text` is written after each HttpLimits::ping_s of silence, `stop_text`
+  // if the server ends before the stream does.
+  virtual void StartStream(HttpResponse response, std::string idle_text, std::string stop_text) = 0;
   // Queues a piece of the stream. A reader that lets more than HttpLimits::stream_queue_bytes pile up is dropped.
   virtual void Write(std::string piece) = 0;
   virtual void End() = 0;

@@ -53,11 +53,11 @@ class ConnectionWriter final : public ResponseWriter {
       connection->Send(serial, std::move(response));
     });
   }
-  void StartStream(HttpResponse response, std::string idle_text) override {
+  void StartStream(HttpResponse response, std::string idle_text, std::string stop_text) override {
     if (ended_.load()) return;
     shared_->Post([connection = connection_, serial = serial_, response = std::move(response),
-                   idle_text = std::move(idle_text)]() mutable {
-      connection->StartStream(serial, std::move(response), std::move(idle_text));
+                   idle_text = std::move(idle_text), stop_text = std::move(stop_text)]() mutable {
+      connection->StartStream(serial, std::move(response), std::move(idle_text), std::move(stop_text));
     });
   }
   void Write(std::string piece) override {
@@ -126,6 +126,7 @@ void HttpConnection::NextRequest() {
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(shared_->options.limits.header_bytes));
   parser_->body_limit(shared_->options.limits.body_bytes);
+  header_counted_ = 0;
   ++serial_;
   state_ = State::kIdle;
   keep_alive_ = http10_ = head_only_ = streaming_ = chunked_ = answered_ = false;
@@ -191,6 +192,10 @@ void HttpConnection::Parse() {
       return RefuseAndClose(503, "no memory for the request body", "overloaded");
     }
     buffer_.consume(used);
+    if (state_ == State::kHeader && !parser_->is_header_done()) {
+      header_counted_ += used;  // the parser's own limit is for what it has not yet taken apart
+      if (header_counted_ > shared_->options.limits.header_bytes) return ParseFailed(http::error::header_limit);
+    }
     if (ec == http::error::need_more) break;
     if (ec) return ParseFailed(ec);
     if (state_ == State::kHeader && parser_->is_header_done()) {
@@ -314,12 +319,13 @@ void HttpConnection::Send(uint64_t serial, HttpResponse response) {
   Enqueue(std::move(bytes));
 }
 
-void HttpConnection::StartStream(uint64_t serial, HttpResponse response, std::string idle_text) {
+void HttpConnection::StartStream(uint64_t serial, HttpResponse response, std::string idle_text, std::string stop_text) {
   if (serial != serial_ || state_ != State::kBusy || answered_ || streaming_) return;
   keep_alive_ = keep_alive_ && !shared_->draining && !http10_;
   streaming_ = true;
   chunked_ = !http10_;
   idle_text_ = std::move(idle_text);
+  stop_text_ = std::move(stop_text);
   Enqueue(Head(response, std::nullopt));
   ArmPing();
 }
@@ -445,6 +451,22 @@ void HttpConnection::Close() {
 
 void HttpConnection::CloseIfIdle() {
   if (state_ == State::kIdle || state_ == State::kHeader || state_ == State::kLingering) Close();
+}
+
+void HttpConnection::Expire() {
+  if (state_ != State::kBusy) return Close();
+  if (answered_) return;  // it is on its way
+  const auto self = shared_from_this();
+  const uint64_t serial = serial_;
+  const auto on_gone = std::exchange(on_gone_, nullptr);
+  if (gone_) gone_->store(true);
+  if (streaming_) {
+    Write(serial, stop_text_);
+    End(serial);
+  } else {
+    Send(serial, ErrorResponse({503, "the server is stopping", "", "unavailable"}));
+  }
+  if (on_gone) on_gone();
 }
 
 void HttpConnection::ArmReadTimer(double seconds) {

@@ -56,11 +56,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Start();
   void Refuse(int status, const std::string& message, const std::string& code);  // instead of Start
   void Close();
+  void Expire();       // time is over: a request at work is answered with 503 or its stream ended by its stop text
   void CloseIfIdle();  // a draining server: idle ones go, the others answer with Connection: close
 
   // For the writer of request number `serial`; other numbers are ignored.
   void Send(uint64_t serial, HttpResponse response);
-  void StartStream(uint64_t serial, HttpResponse response, std::string idle_text);
+  void StartStream(uint64_t serial, HttpResponse response, std::string idle_text, std::string stop_text);
   void Write(uint64_t serial, std::string piece);
   void End(uint64_t serial);
   void Abort(uint64_t serial);
@@ -109,9 +110,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   uint64_t serial_ = 0;
   bool keep_alive_ = false, http10_ = false, head_only_ = false;
   bool streaming_ = false, chunked_ = false, answered_ = false;  // answered_: the last byte is queued
+  size_t header_counted_ = 0;  // of a request line and headers that were read line by line
   size_t body_counted_ = 0;
   size_t lingered_bytes_ = 0;
-  std::string request_id_, idle_text_;
+  std::string request_id_, idle_text_, stop_text_;
   std::function<void()> on_gone_;
   std::shared_ptr<std::atomic<bool>> gone_;
 

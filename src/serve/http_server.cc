@@ -114,10 +114,18 @@ class BeastServer final : public HttpServer {
     WaitForLast();
   }
 
-  // Looks every few milliseconds whether the last connection has gone; at the deadline closes those that are left.
+  // Looks every few milliseconds whether the last connection has gone; those that are left at the
+  // deadline are told, and closed when they had time to say it.
   void WaitForLast() {
     if (shared_->open.empty()) return;
     const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline_ && !expired_) {
+      expired_ = true;
+      deadline_ = now + std::chrono::milliseconds(static_cast<int>(1000 * kLastWordSeconds));
+      const auto open = shared_->open;
+      for (const auto& connection : open) connection->Expire();
+      if (shared_->open.empty()) return;
+    }
     if (now >= deadline_) {
       const auto open = shared_->open;
       for (const auto& connection : open) connection->Close();
@@ -132,6 +140,7 @@ class BeastServer final : public HttpServer {
   asio::steady_timer retry_, drain_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   std::chrono::steady_clock::time_point deadline_;
+  bool expired_ = false;  // the deadline has passed, last words are on their way
   std::thread thread_;
   std::mutex stop_mutex_;
   int port_ = 0;

@@ -36,8 +36,9 @@ class HttpServer {
 
   virtual int port() const = 0;
   virtual size_t connections() const = 0;  // open now; any thread
-  // Accepts no more, closes idle connections, gives those at work `drain_s` seconds to end, then closes them (their OnGone
-  // is called). Returns when the I/O thread is gone. Calling it again does nothing. Not from the I/O thread.
+  // Accepts no more, closes idle connections, gives those at work `drain_s` seconds to end. Those that are
+  // left then are told so (a 503; a stream: its stop text) and their OnGone is called; kLastWordSeconds later they are closed.
+  // Returns when the I/O thread is gone. Calling it again does nothing. Not from the I/O thread.
   virtual void Stop(double drain_s) = 0;
 };
 

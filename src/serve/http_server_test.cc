@@ -103,6 +103,21 @@ TEST_F(Connections, HeaderLimit) {
   EXPECT_EQ(with(1990), 200);
   EXPECT_EQ(with(2100), 431);
   EXPECT_EQ(with(100000), 431);
+  // Many short lines count together, however they arrive.
+  const auto lines = [&](int count) {
+    TestClient client(port());
+    client.Send("GET /health HTTP/1.1\r\nHost: t\r\n");
+    for (int i = 0; i < count; i += 50) {
+      std::string some;
+      for (int k = i; k < std::min(count, i + 50); ++k) some += "A: bcde\r\n";
+      client.Send(some);
+    }
+    client.Send("\r\n");
+    return client.ReadResponse().status;
+  };
+  EXPECT_EQ(lines(200), 200);
+  EXPECT_EQ(lines(250), 431);
+  EXPECT_EQ(lines(20000), 431);
 }
 
 TEST_F(Connections, BodyLimit) {
@@ -351,12 +366,16 @@ TEST_F(Connections, StopCancelsAndDrains) {
   waiter.join();
 
   Start();
-  TestClient endless(port());
+  TestClient endless(port()), whole(port());
   endless.Send(Post(ChatBody("endless", R"("stream":true)")));
+  whole.Send(Post(ChatBody("hold")));
   ASSERT_TRUE(endless.ReadUntil("w3"));
+  ASSERT_TRUE(Eventually([&] { return engine_->running() == 2; }));
   server_->Stop(0);
   EXPECT_TRUE(Eventually([&] { return engine_->running() == 0; }));
-  EXPECT_FALSE(endless.ReadResponse().complete);
+  const ClientResponse cut = endless.ReadResponse();  // told why, and not that it is done
+  EXPECT_EQ(json::parse(cut.events().back())["error"]["code"], "unavailable");
+  EXPECT_EQ(whole.ReadResponse().status, 503);
   server_->Stop(0);
 }
 

@@ -20,6 +20,7 @@ struct HttpLimits {
   double ping_s = 10;                    // silence of a stream after which a comment is sent
 };
 
+inline constexpr double kLastWordSeconds = 1;           // to send the 503 of a request that the end of the server cuts
 inline constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while a request is worked on
 inline constexpr size_t kMaxRequestIdBytes = 128;       // X-Request-Id that is echoed
 inline constexpr int kWorkerThreads = 2;                // parse JSON, render templates, tokenise

@@ -39,8 +39,8 @@ class HeaderWriter final : public ResponseWriter {
   HeaderWriter(std::shared_ptr<ResponseWriter> writer, HttpHeaders headers)
       : writer_(std::move(writer)), headers_(std::move(headers)) {}
   void Send(HttpResponse response) override { writer_->Send(With(std::move(response))); }
-  void StartStream(HttpResponse response, std::string idle_text) override {
-    writer_->StartStream(With(std::move(response)), std::move(idle_text));
+  void StartStream(HttpResponse response, std::string idle_text, std::string stop_text) override {
+    writer_->StartStream(With(std::move(response)), std::move(idle_text), std::move(stop_text));
   }
   void Write(std::string piece) override { writer_->Write(std::move(piece)); }
   void End() override { writer_->End(); }

@@ -115,6 +115,7 @@ TEST_F(Endpoints, ManyChoices) {
   ASSERT_EQ(answer["choices"].size(), 3u);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(answer["choices"][i]["index"], i);
+    EXPECT_EQ(answer["choices"][i]["seed"], 7 + i);
     EXPECT_EQ(engine_->requests()[static_cast<size_t>(i)].sampling.seed, 7u + static_cast<uint64_t>(i));
   }
   EXPECT_EQ(answer["usage"]["completion_tokens"], 6);
@@ -134,6 +135,36 @@ TEST_F(Endpoints, ManyChoices) {
     EXPECT_EQ(roles[i], 1);
     EXPECT_EQ(ends[i], 1);
   }
+}
+
+TEST_F(Endpoints, TheEffectiveSeedIsToldOnceAChoice) {
+  Start();
+  EXPECT_EQ(json::parse(Chat("hello").body)["choices"][0]["seed"], 12345);
+  EXPECT_EQ(json::parse(Chat("hello", R"("seed":-5)").body)["choices"][0]["seed"], -5);
+  const std::string text = R"({"model":"fake/model","prompt":"a","seed":9)";
+  EXPECT_EQ(json::parse(Call("POST", kCompletions, text + "}").body)["choices"][0]["seed"], 9);
+  for (const ClientResponse& stream : {Chat("hello", R"("seed":9,"stream":true)"),
+                                       Call("POST", kCompletions, text + R"(,"stream":true})")}) {
+    int seeds = 0;
+    for (const std::string& event : stream.events()) {
+      if (event == "[DONE]") continue;
+      const json choice = json::parse(event)["choices"][0];
+      EXPECT_EQ(choice.contains("seed"), choice["finish_reason"].is_string());
+      if (!choice.contains("seed")) continue;
+      EXPECT_EQ(choice["seed"], 9);
+      ++seeds;
+    }
+    EXPECT_EQ(seeds, 1);
+  }
+}
+
+TEST_F(Endpoints, MoreAnswersThanTheServerEverHoldsAre400) {
+  Start();
+  engine_->LimitSequences(2, 3);
+  EXPECT_EQ(Chat("hello", R"("n":5)").status, 200);
+  const ClientResponse refused = Chat("hello", R"("n":6)");  // to try again would not help: no 429
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(json::parse(refused.body)["error"]["param"], "n");
 }
 
 TEST_F(Endpoints, CompletionsTakeTextsAndIds) {
@@ -205,7 +236,7 @@ TEST_F(Endpoints, HealthReadyAndStop) {
   EXPECT_EQ(json::parse(Call("GET", "/health").body)["status"], "ok");
   const json ready = json::parse(Call("GET", "/ready").body);
   EXPECT_EQ(ready["status"], "ready");
-  EXPECT_EQ(ready["running"], 0);
+  for (const char* field : {"running", "waiting", "kv_blocks", "kv_blocks_used", "preemptions"}) EXPECT_EQ(ready[field], 0) << field;
 }
 
 TEST_F(Endpoints, TokenizeAndBack) {

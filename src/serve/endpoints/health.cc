@@ -22,7 +22,9 @@ void ReadyEndpoint(ServeContext& context, HttpRequest, std::shared_ptr<ResponseW
   response.status = ready ? 200 : 503;
   JsonWriter json;
   json.BeginObject().Field("status", ready ? "ready" : context.stopping ? "stopping" : "full");
-  json.Field("running", stats.running).Field("waiting", stats.waiting).EndObject();
+  json.Field("running", stats.running).Field("waiting", stats.waiting);
+  json.Field("kv_blocks", stats.blocks).Field("kv_blocks_used", stats.blocks_used);
+  json.Field("preemptions", stats.preemptions).EndObject();
   response.body = std::move(json).text();
   writer->Send(std::move(response));
 }

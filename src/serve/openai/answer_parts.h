@@ -39,6 +39,9 @@ inline void WriteUsage(JsonWriter& json, const Usage& usage) {
   json.EndObject();
 }
 
+// The effective seed beside a finish_reason, as a request may send it: a negative one comes back negative.
+inline void WriteSeed(JsonWriter& json, uint64_t seed) { json.Field("seed", static_cast<int64_t>(seed)); }
+
 inline double JsonLogprob(float logprob) { return std::isfinite(logprob) ? static_cast<double>(logprob) : kLowestLogprob; }
 
 }  // namespace hone

@@ -41,6 +41,7 @@ class ChatAnswer final : public AnswerShape {
     JsonWriter json;
     BeginChunk(json, choice);
     json.Key("delta").BeginObject().EndObject().NullField("logprobs").Field("finish_reason", FinishText(event.finish));
+    WriteSeed(json, event.seed);
     return EndChunk(json);
   }
 
@@ -58,6 +59,7 @@ class ChatAnswer final : public AnswerShape {
     c.text += event.text;
     if (logprobs_) WriteTokens(c.logprobs, event);
     if (event.finish != FinishReason::kNone) c.finish = event.finish;
+    c.seed = event.seed;
   }
 
   std::string Whole(const Usage& usage) override {
@@ -70,7 +72,9 @@ class ChatAnswer final : public AnswerShape {
       json.NullField("refusal").EndObject();
       if (logprobs_) WriteLogprobs(json, choices_[i].logprobs.text());
       else json.NullField("logprobs");
-      json.Field("finish_reason", FinishText(choices_[i].finish)).EndObject();
+      json.Field("finish_reason", FinishText(choices_[i].finish));
+      WriteSeed(json, choices_[i].seed);
+      json.EndObject();
     }
     json.EndArray();
     WriteUsage(json, usage);
@@ -83,6 +87,7 @@ class ChatAnswer final : public AnswerShape {
     std::string text;
     JsonWriter logprobs;  // the elements, without brackets
     FinishReason finish = FinishReason::kNone;
+    uint64_t seed = 0;
   };
 
   void BeginChunk(JsonWriter& json, int choice) {

@@ -25,10 +25,12 @@ class CompletionAnswer final : public AnswerShape {
     if (event.text.empty() && !(logprobs_ && !event.tokens.empty())) return "";
     LegacyLogprobs logprobs;
     if (logprobs_) AddTokens(choice, event, logprobs);
-    return Chunk(choice, event.text, logprobs_ ? &logprobs : nullptr, FinishReason::kNone);
+    return Chunk(choice, event.text, logprobs_ ? &logprobs : nullptr, FinishReason::kNone, 0);
   }
 
-  std::string Closing(int choice, const SequenceEvent& event) override { return Chunk(choice, "", nullptr, event.finish); }
+  std::string Closing(int choice, const SequenceEvent& event) override {
+    return Chunk(choice, "", nullptr, event.finish, event.seed);
+  }
 
   std::string UsageChunk(const Usage& usage) override {
     JsonWriter json;
@@ -44,6 +46,7 @@ class CompletionAnswer final : public AnswerShape {
     c.text += event.text;
     if (logprobs_) AddTokens(choice, event, c.logprobs);
     if (event.finish != FinishReason::kNone) c.finish = event.finish;
+    c.seed = event.seed;
   }
 
   std::string Whole(const Usage& usage) override {
@@ -52,7 +55,7 @@ class CompletionAnswer final : public AnswerShape {
     json.Key("choices").BeginArray();
     for (size_t i = 0; i < choices_.size(); ++i) {
       const Choice& c = choices_[i];
-      WriteChoice(json, static_cast<int>(i), c.text, logprobs_ ? &c.logprobs : nullptr, c.finish);
+      WriteChoice(json, static_cast<int>(i), c.text, logprobs_ ? &c.logprobs : nullptr, c.finish, c.seed);
     }
     json.EndArray();
     WriteUsage(json, usage);
@@ -66,13 +69,14 @@ class CompletionAnswer final : public AnswerShape {
     LegacyLogprobs logprobs;
     int64_t characters = 0;  // text_offset of the next token
     FinishReason finish = FinishReason::kNone;
+    uint64_t seed = 0;
   };
 
-  std::string Chunk(int choice, std::string_view text, const LegacyLogprobs* logprobs, FinishReason finish) {
+  std::string Chunk(int choice, std::string_view text, const LegacyLogprobs* logprobs, FinishReason finish, uint64_t seed) {
     JsonWriter json;
     WriteHead(json, head_, head_.object);
     json.Key("choices").BeginArray();
-    WriteChoice(json, choice, text, logprobs, finish);
+    WriteChoice(json, choice, text, logprobs, finish, seed);
     json.EndArray();
     if (include_usage_) json.NullField("usage");
     json.EndObject();
@@ -80,7 +84,7 @@ class CompletionAnswer final : public AnswerShape {
   }
 
   static void WriteChoice(JsonWriter& json, int choice, std::string_view text, const LegacyLogprobs* logprobs,
-                          FinishReason finish) {
+                          FinishReason finish, uint64_t seed) {
     json.BeginObject().Field("text", text).Field("index", choice);
     if (logprobs == nullptr) {
       json.NullField("logprobs");
@@ -97,8 +101,12 @@ class CompletionAnswer final : public AnswerShape {
       array("text_offset", logprobs->text_offset);
       json.EndObject();
     }
-    if (finish == FinishReason::kNone) json.NullField("finish_reason");
-    else json.Field("finish_reason", FinishText(finish));
+    if (finish == FinishReason::kNone) {
+      json.NullField("finish_reason");
+    } else {
+      json.Field("finish_reason", FinishText(finish));
+      WriteSeed(json, seed);
+    }
     json.EndObject();
   }
 

@@ -139,8 +139,10 @@ std::optional<ApiError> ParseBody(std::string_view body, Json* document) {
     std::string what = e.what();
     if (const size_t colon = what.rfind("; "); colon != std::string::npos) what = what.substr(colon + 2);
     return Invalid("the request body is not valid JSON at " + LineAndColumn(body, at) + ": " + RepairUtf8(what));
-  } catch (const std::exception& e) {
-    return Invalid("the request body is not valid JSON: " + RepairUtf8(e.what()));
+  } catch (const Json::out_of_range&) {  // its message quotes the number, however long
+    return Invalid("the request body holds a number that is beyond the range of a double");
+  } catch (const std::exception&) {
+    return Invalid("the request body is not valid JSON");
   }
   if (!document->is_object()) return Invalid("the request body is not a JSON object; found " + Found(*document));
   return std::nullopt;
