@@ -1,5 +1,6 @@
 // hone convert: a model into another format, where that is exact; --type rounds on purpose and says how much.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -37,6 +38,7 @@ class ConvertCommand : public Command {
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
     std::error_code ignored;
+    if (out_.empty()) return UsageError("OUT is empty; wanted the name of a new file (*.gguf) or folder");
     if (fs::exists(out_, ignored) && !force_) return UsageError(out_ + " exists; --force overwrites it");
     if (fs::equivalent(in_, out_, ignored)) return UsageError("IN and OUT are the same");
     HONE_TRY(const auto checkpoint, OpenModel(in_));
@@ -90,7 +92,8 @@ class ConvertCommand : public Command {
     const Result<void> written = WriteAndVerify(model, metadata, unverified, *tokenizer);
     std::error_code error;
     if (written) fs::rename(unverified, out_, error);
-    if (!written || error) fs::remove(unverified);
+    std::error_code ignored;
+    if (!written || error) fs::remove(unverified, ignored);
     if (error) return IoError(out_ + ": " + error.message());
     return written;
   }
@@ -101,7 +104,8 @@ class ConvertCommand : public Command {
     HONE_RETURN_IF_ERROR(WriteGguf(trial, {.metadata = vocabulary, .tensors = {}}));
     const auto file = GgufFile::Open(trial);
     const Result<std::string> pre = file ? FindGgufPreKind(**file, tokenizer) : Result<std::string>(file.error());
-    fs::remove(trial);
+    std::error_code ignored;
+    fs::remove(trial, ignored);
     if (!pre) return pre.error();
     if (!pre->empty()) metadata->emplace_back("tokenizer.ggml.pre", GgufString(*pre));
     return {};
@@ -140,24 +144,56 @@ class ConvertCommand : public Command {
     return writer->Commit();
   }
 
+  // A new folder appears whole or not at all. What --force writes into is not emptied: only the old model's weights go.
   Result<void> FolderToFolder(const Checkpoint& checkpoint) {
-    std::error_code error;
-    fs::create_directories(out_, error);
+    std::error_code error, ignored;
+    fs::path out = fs::path(out_).lexically_normal();
+    if (out.filename().empty()) out = out.parent_path();
+    if (fs::exists(out, ignored)) {
+      HONE_RETURN_IF_ERROR(WriteFolder(checkpoint, out));
+      RemoveShards(out);
+      return {};
+    }
+    const fs::path partial = out.parent_path() / ("." + out.filename().string().substr(0, 200) + ".partial-" + std::to_string(getpid()));
+    Result<void> written = WriteFolder(checkpoint, partial);
+    if (written) fs::rename(partial, out, error);
+    if (!written || error) fs::remove_all(partial, ignored);
     if (error) return IoError(out_ + ": " + error.message());
+    return written;
+  }
+
+  // An index left beside the new file would still name the old weights, and readers follow the index.
+  static void RemoveShards(const fs::path& folder) {
+    std::error_code ignored;
+    fs::remove(folder / "model.safetensors.index.json", ignored);
+    std::vector<fs::path> shards;
+    for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end; it.increment(ignored)) {
+      const std::string name = it->path().filename();
+      if (name.starts_with("model-") && name.ends_with(".safetensors")) shards.push_back(it->path());
+    }
+    for (const fs::path& shard : shards) fs::remove(shard, ignored);
+  }
+
+  Result<void> WriteFolder(const Checkpoint& checkpoint, const fs::path& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) return IoError(out_ + ": cannot make the folder: " + error.message());
     std::vector<TensorInfo> infos;
     for (const NamedTensor& tensor : checkpoint.tensors()) {
       infos.push_back({tensor.name, NewType(tensor.view), tensor.view.shape});
     }
-    HONE_TRY(const auto writer, SafetensorsWriter::Create(out_ + "/model.safetensors", infos, {{"format", "pt"}}));
+    HONE_TRY(const auto writer, SafetensorsWriter::Create((folder / "model.safetensors").string(), infos, {{"format", "pt"}}));
     HONE_RETURN_IF_ERROR(CopyTensors(checkpoint, writer->order(), [&](std::span<const std::byte> bytes) { return writer->Append(bytes); }));
     HONE_RETURN_IF_ERROR(writer->Commit());
     // What is beside the weights is the same in both; torch_dtype in config.json is a hint that readers check against the file.
-    for (const auto& entry : fs::directory_iterator(checkpoint.path(), error)) {
-      const std::string name = entry.path().filename();
-      if (!entry.is_regular_file() || name.find(".safetensors") != std::string::npos || name.ends_with(".bin") || name.ends_with(".gguf")) continue;
-      fs::copy_file(entry.path(), fs::path(out_) / name, fs::copy_options::overwrite_existing, error);
-      if (error) return IoError((fs::path(out_) / name).string() + ": " + error.message());
+    for (fs::directory_iterator it(checkpoint.path(), error), end; !error && it != end; it.increment(error)) {
+      const std::string name = it->path().filename();
+      std::error_code ignored;
+      if (!it->is_regular_file(ignored) || name.find(".safetensors") != std::string::npos || name.ends_with(".bin") || name.ends_with(".gguf")) continue;
+      fs::copy_file(it->path(), folder / name, fs::copy_options::overwrite_existing, error);
+      if (error) return IoError((folder / name).string() + ": " + error.message());
     }
+    if (error) return IoError(checkpoint.path() + ": " + error.message());
     return {};
   }
 

@@ -68,6 +68,33 @@ TEST_F(Convert, TypesRoundOnPurposeOnly) {
   EXPECT_LT(difference, 0.1);
 }
 
+// Readers follow an index before model.safetensors: one that stays would give the old weights under the new name.
+TEST_F(Convert, ForceLeavesNoOldWeights) {
+  HONE_NEED_SHARED(goldens, "goldens/models");
+  const std::string out = folder_ + "model", ids = "[5, 17, 100, 3, 42]";
+  fs::create_directories(out);
+  for (const auto& entry : fs::directory_iterator(goldens + "/llama-sharded")) fs::copy(entry.path(), out + "/" + entry.path().filename().string());
+  std::ofstream(out + "/notes.txt") << "mine";
+  ASSERT_TRUE(fs::exists(out + "/model.safetensors.index.json"));
+  EXPECT_EQ(Hone("convert '" + goldens + "/llama' '" + out + "'"), 2);
+  EXPECT_EQ(Difference(goldens + "/llama-sharded", out, ids), 0);
+  ASSERT_EQ(Hone("convert '" + goldens + "/llama' '" + out + "/' --force"), 0);
+  EXPECT_EQ(Difference(goldens + "/llama", out, ids), 0);
+  EXPECT_FALSE(fs::exists(out + "/model-00001-of-00003.safetensors"));
+  EXPECT_TRUE(fs::exists(out + "/notes.txt"));
+}
+
+TEST_F(Convert, FoldersAppearWholeOrNotAtAll) {
+  HONE_NEED_SHARED(goldens, "goldens/models");
+  ASSERT_EQ(Hone("convert '" + goldens + "/llama' '" + folder_ + "a/b/'"), 0);
+  EXPECT_EQ(Difference(goldens + "/llama", folder_ + "a/b", "[5, 17, 100, 3]"), 0);
+  // A limit on the size of files stands for a full disk; a program that ignores its signal sees an error of write().
+  const std::string limited = "trap '' XFSZ; ulimit -f 64; '" HONE_PROGRAM "' convert '" + goldens + "/llama' '" + folder_ + "c' 2>/dev/null";
+  EXPECT_NE(std::system(limited.c_str()), 0);
+  EXPECT_FALSE(fs::exists(folder_ + "c"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 4) << "temporary files are left";  // a, ids, a.st, b.st
+}
+
 TEST_F(Convert, RefusesWhatIsNotExactOrThere) {
   HONE_NEED_SHARED(goldens, "goldens/models");
   // GGUF has no key for query_pre_attn_scalar: the copy would compute something else.
