@@ -3,6 +3,10 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+
 #include <CLI/CLI.hpp>
 
 namespace hone {
@@ -25,7 +29,12 @@ void AddCommonFlags(CLI::App& app, CommonFlags* flags) {
   app.add_option("--ctx", flags->ctx, "longest sequence in tokens (default: the model's context, at most 8192)")
       ->check(CLI::Range(1, 1 << 30))->group(group);
   app.add_option("--kv", flags->kv, "type of cached keys and values: f32, f16 or bf16")->capture_default_str()->group(group);
-  app.add_option("--seed", flags->seed, "seed of sampling (default: random, reported)")->group(group);
+  app.add_option("--seed", flags->seed, "seed of sampling (default: random, reported)")
+      ->check(CLI::Validator([](std::string& text) {
+        errno = 0;
+        std::strtoull(text.c_str(), nullptr, 10);
+        return errno == ERANGE ? text + " is larger than 64 bits" : std::string();
+      }, ""))->group(group);
   app.add_flag("--exact", flags->exact, "32-bit activations everywhere, also with quantised weights; slower")->group(group);
   app.add_flag("--deterministic", flags->deterministic,
                "seed 0 unless --seed is given; results never depend on batch or threads in any case")->group(group);

@@ -27,6 +27,7 @@ Result<std::string> ReadText(const std::string& path) {
     text.append(buffer, n);
     if (text.size() > kLongest) return InvalidInput(path + ": longer than 1 GiB");
   }
+  if (std::ferror(file) && errno == EINTR) return Error{ErrorCode::kCancelled, path + ": interrupted"};
   if (std::ferror(file)) return IoError(path + ": cannot read: " + std::strerror(errno));
   return text;
 }

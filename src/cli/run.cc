@@ -120,8 +120,9 @@ class RunCommand : public Command {
     WriteOut("\n");
     if (flags.quiet) return;
     const std::string line = fmt::format(
-        "{} prompt tokens at {:.1f} tok/s, {} output tokens at {:.1f} tok/s ({}), seed {}, {} resident, loaded in {:.2f} s\n",
-        last.prompt_tokens, prefill, last.output_tokens, decode, finish, last.seed, FormatBytes(ResidentBytes()),
+        "{} prompt tokens at {:.1f} tok/s, {} output tokens{} ({}), seed {}, {} resident, loaded in {:.2f} s\n",
+        last.prompt_tokens, prefill, last.output_tokens,
+        last.output_tokens > 1 ? fmt::format(" at {:.1f} tok/s", decode) : "", finish, last.seed, FormatBytes(ResidentBytes()),
         loaded.load_s);
     std::fputs(line.c_str(), stderr);
   }

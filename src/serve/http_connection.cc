@@ -192,8 +192,8 @@ void HttpConnection::Parse() {
       return RefuseAndClose(503, "no memory for the request body", "overloaded");
     }
     buffer_.consume(used);
-    if (state_ == State::kHeader && !parser_->is_header_done()) {
-      header_counted_ += used;  // the parser's own limit is for what it has not yet taken apart
+    if (state_ == State::kHeader) {
+      header_counted_ += used;  // the parser's own limit is for a single line; it stops where the headers end
       if (header_counted_ > shared_->options.limits.header_bytes) return ParseFailed(http::error::header_limit);
     }
     if (ec == http::error::need_more) break;
@@ -360,12 +360,13 @@ void HttpConnection::Abort(uint64_t serial) {
 }
 
 void HttpConnection::OnGone(uint64_t serial, std::function<void()> fn, const std::shared_ptr<std::atomic<bool>>& gone) {
+  if (gone->load()) return fn();  // it went, or was told to go, before anyone listened
   if (serial == serial_ && state_ == State::kBusy && !read_ended_) {
     if (!answered_) on_gone_ = std::move(fn);
     return;
   }
   if (serial == serial_ && answered_) return;
-  if (serial != serial_ && !gone->load()) return;  // answered in full, a later request is at work
+  if (serial != serial_) return;  // answered in full, a later request is at work
   gone->store(true);
   fn();
 }

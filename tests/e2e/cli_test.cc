@@ -76,7 +76,7 @@ TEST(Cli, WrongUsageIsTwoAndSuggests) {
   EXPECT_EQ(Hone("run builtin -p x --config /no/such.toml").code, 2);
   // Values that no model allows are wrong usage too, and are found before a model is read.
   for (const char* flags : {"--temperature -1", "--temperature nan", "--top-p 2", "--min-p -1", "--top-k -5", "--stop ''",
-                            "--logit-bias 99999999999=1", "--logit-bias 5=inf", "-n 0", "--ctx 0"}) {
+                            "--logit-bias 99999999999=1", "--logit-bias 5=inf", "--seed 18446744073709551616", "-n 0", "--ctx 0"}) {
     EXPECT_EQ(Hone(std::string("run /no/such.gguf -p x ") + flags).code, 2) << flags;
   }
   EXPECT_FALSE(Contains(Hone("run builtin -p x -n 0").err, "000000")) << "a range that nobody can read";
@@ -232,6 +232,10 @@ TEST(Cli, ResultsThatCannotBeWrittenFail) {
   // A reader that has seen enough is no failure, and ends an answer that would not end.
   EXPECT_EQ(Shell("{ HONE run builtin -p hi --ignore-eos --seed 1 --ctx 4096; echo $? >'" + TempPath("rc") + "'; } | head -c 10 >/dev/null"), 0);
   EXPECT_EQ(ReadAll(TempPath("rc")), "0\n");
+}
+
+TEST(Cli, AnInterruptWhileThePromptIsReadIs130) {
+  EXPECT_EQ(Shell("sleep 2 | timeout --preserve-status -s INT 0.3 HONE run builtin -f -"), 130);
 }
 
 TEST(Cli, AClosedStdinIsAnEmptyOne) {
