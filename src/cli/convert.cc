@@ -73,8 +73,8 @@ class ConvertCommand : public Command {
   Result<void> FolderToGguf(const std::shared_ptr<const Checkpoint>& checkpoint) {
     HONE_TRY(const GgufExport model, GgufExport::Make(checkpoint, type()));
     const std::string tokenizer_path = checkpoint->path() + "/tokenizer.json";
-    HONE_TRY(const std::string tokenizer_json, ReadText(tokenizer_path));
     HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint));
+    HONE_TRY(const std::string tokenizer_json, ReadText(tokenizer_path));
     HONE_TRY(const auto vocabulary, GgufVocabulary(tokenizer_json, tokenizer_path, *tokenizer, model.config().vocab));
     GgufMetadata metadata = model.metadata();
     metadata.insert(metadata.end(), vocabulary.begin(), vocabulary.end());

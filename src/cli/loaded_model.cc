@@ -18,6 +18,8 @@ Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags
   HONE_TRY(loaded.checkpoint, OpenModel(model));
   for (const std::string& warning : loaded.checkpoint->warnings()) runtime.log->Warn("{}", warning);
   loaded.name = ModelName(model, *loaded.checkpoint);
+  // What kind of file it is comes before what its tokenizer lacks.
+  if (const auto config = ReadModelConfig(*loaded.checkpoint); !config) return config.error();
   HONE_RETURN_IF_ERROR(CheckMemory(*loaded.checkpoint, 0));
   HONE_TRY(loaded.tokenizer, Tokenizer::FromCheckpoint(*loaded.checkpoint, flags.pre));
   Result<ChatTemplate> chat_template = ChatTemplateFromCheckpoint(*loaded.checkpoint);

@@ -38,6 +38,12 @@ Error UnknownArchitecture(const std::string& where, std::string_view found) {
 }
 
 Result<const Family*> FindGgufFamily(const GgufFile& file) {
+  HONE_TRY(const std::string type, file.String("general.type", "model"));
+  for (const char* other : {"adapter", "mmproj", "imatrix"}) {
+    if (type != other) continue;
+    return InvalidInput(fmt::format("{}: general.type is \"{}\", wanted a model; give the model that it was made for",
+                                    file.path(), type));
+  }
   HONE_TRY(const std::string name, file.String("general.architecture"));
   HONE_TRY(const int64_t experts, file.Int(name + ".expert_count", 0));
   const Family* found = nullptr;

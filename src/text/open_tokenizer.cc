@@ -2,6 +2,7 @@
 // that its tokenizer files do not name.
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -16,6 +17,11 @@ constexpr size_t kMaxJsonBytes = size_t{1} << 30;
 
 // The bytes of a file; nothing if there is none.
 Result<std::optional<std::string>> ReadIfThere(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {  // opening a pipe would wait
+    return InvalidInput(path + ": not a regular file");
+  }
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return std::optional<std::string>();
   const auto size = file.tellg();

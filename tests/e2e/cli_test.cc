@@ -1,5 +1,6 @@
 // The program as users and scripts run it: results on stdout, messages on stderr, exit codes, suggestions.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -134,6 +135,38 @@ TEST(Cli, InspectShowsTensorsWhateverTheArchitectureKeyHolds) {
       EXPECT_TRUE(Contains(outcome.out, "F32")) << outcome.out;
     }
     EXPECT_EQ(Hone("run " + path + " -p x").code, 3);
+  }
+}
+
+TEST(Cli, FilesBesideModelsAreNamedForWhatTheyAre) {
+  for (const char* type : {"adapter", "mmproj", "imatrix"}) {
+    const std::string tensor = GgufText("w") + Little(1, 4) + Little(8, 8) + Little(0, 4) + Little(0, 8);
+    std::string file = "GGUF" + Little(3, 4) + Little(1, 8) + Little(2, 8) + GgufText("general.architecture") + Little(8, 4) +
+                       GgufText("llama") + GgufText("general.type") + Little(8, 4) + GgufText(type) + tensor;
+    file.resize((file.size() + 31) / 32 * 32 + 32);
+    const std::string path = WriteTemp("beside.gguf", file);
+    const Outcome run = Hone("run " + path + " -p x"), inspect = Hone("inspect " + path);
+    EXPECT_EQ(run.code, 3);
+    EXPECT_TRUE(Contains(run.err, std::string("general.type is \"") + type)) << run.err;
+    EXPECT_EQ(inspect.code, 0);
+    EXPECT_TRUE(Contains(inspect.out, type)) << inspect.out;
+  }
+}
+
+TEST(Cli, PipesInModelFoldersDoNotBlock) {
+  for (const char* name : {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}) {
+    SCOPED_TRACE(name);
+    namespace fs = std::filesystem;
+    const std::string folder = TempPath("pipes");
+    fs::remove_all(folder);
+    fs::copy(HONE_SOURCE_DIR "/assets/builtin/main", folder);
+    fs::permissions(folder, fs::perms::owner_all);
+    fs::remove(folder + "/" + name);
+    ASSERT_EQ(mkfifo((folder + "/" + name).c_str(), 0600), 0);
+    for (const std::string& args : {"run " + folder + " -p x -n 1", "convert " + folder + " " + folder + ".gguf --force"}) {
+      EXPECT_EQ(Hone(args, "timeout 20").code, 3) << args;
+    }
+    fs::remove_all(folder);
   }
 }
 
