@@ -52,7 +52,7 @@ class ServeCommand : public Command {
     app.add_option("--cors", serve_.cors, "origin that browsers may call from; * is any (default: none)");
     app.add_flag("--lenient-fields", serve_.lenient_fields, "unknown request fields are logged, not refused");
     app.add_option("--drain-timeout", drain_s_, "seconds that requests at work have to end after a signal")
-        ->check(CLI::Range(0, 86400))->capture_default_str();
+        ->check(CLI::Range(0.0, 86400.0))->capture_default_str();
   }
 
   Result<int> Run(const CommonFlags& flags) override {

@@ -231,7 +231,7 @@ TEST_F(Serve, ASignalLetsStreamsEnd) {
 }
 
 TEST_F(Serve, WhoIsCutIsTold) {
-  ASSERT_NO_FATAL_FAILURE(Start({"--drain-timeout", "0"}));
+  ASSERT_NO_FATAL_FAILURE(Start({"--drain-timeout", "0.01"}));
   Exchange stream(port_, "POST", "/v1/completions", Endless());
   ASSERT_TRUE(stream.ReadUntil("data: "));
   program_->Signal(SIGTERM);
