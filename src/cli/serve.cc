@@ -64,6 +64,7 @@ class ServeCommand : public Command {
     if (std::any_of(name_.begin(), name_.end(), is_control) || !IsValidUtf8(name_)) {
       return UsageError("--name holds a control character or is not UTF-8; clients could not send it");
     }
+    if (!(drain_s_ >= 0)) return UsageError("--drain-timeout is not a number of seconds");  // NaN passes every range
     engine_.kv_bytes = kv_bytes_;
     engine_.step_tokens = std::max(engine_.step_tokens, engine_.max_sequences);  // one token a step for each
     HONE_TRY(LoadedModel loaded, LoadModel(model_, flags, engine_));
