@@ -35,14 +35,15 @@ class Loader {
     const Weight* embedding = map_.Find("token_embd.weight");
     HONE_CHECK(embedding != nullptr);
     all.embedding = embedding->view;
-    all.layers.resize(config_.layers);
-    for (int i = 0; i < config_.layers; ++i) HONE_RETURN_IF_ERROR(LoadLayer(i, all.layers[i]));
-    Vector("output_norm.weight", all.output_norm);
+    // The largest matrix first: while it is packed it is there twice, and nothing else is there yet.
     Linear output;
     HONE_RETURN_IF_ERROR(Matrix(config_.tied_embeddings ? "token_embd" : "output", output));
     all.output = std::move(output.weight);
-    checkpoint_.Release(embedding->view);
     Advance(config_.tied_embeddings ? 0 : embedding->view.bytes());
+    all.layers.resize(config_.layers);
+    for (int i = 0; i < config_.layers; ++i) HONE_RETURN_IF_ERROR(LoadLayer(i, all.layers[i]));
+    Vector("output_norm.weight", all.output_norm);
+    checkpoint_.Release(embedding->view);
     all.bytes = bytes_;
     return all;
   }
