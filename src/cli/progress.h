@@ -14,7 +14,7 @@ class ProgressLine {
   ~ProgressLine() { Clear(); }
   ProgressLine(const ProgressLine&) = delete;
 
-  // "label  45 %  1.2 of 2.7 GiB  ETA 3 s"; redrawn at most ten times a second.
+  // "label   45 %  1.20 GiB of 2.70 GiB  ETA 3 s"; redrawn at most ten times a second.
   void Update(uint64_t done_bytes, uint64_t total_bytes);
   void Clear();
 
@@ -27,7 +27,7 @@ class ProgressLine {
   double last_s_ = -1;
 };
 
-// "1.2 GiB", "345 MiB", "12 KiB", "17 B"
+// "1.20 GiB", "345.0 MiB", "12.5 KiB", "17 B"
 std::string FormatBytes(uint64_t bytes);
 
 }  // namespace hone

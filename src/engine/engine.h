@@ -34,7 +34,7 @@ struct SequenceRequest {
   bool include_stop = false;      // keep the stop string in the text
   bool ignore_end = false;        // end ids do not end
   bool skip_special = true;       // special tokens are not part of the text
-  int logprobs = -1;              // -1: none; n >= 0: of the chosen token and the n best, raw (before any processor)
+  int logprobs = -1;              // -1: none; n >= 0: of the chosen token and the n best, raw (before any sampler)
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
