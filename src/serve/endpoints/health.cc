@@ -16,7 +16,8 @@ void HealthEndpoint(ServeContext& context, HttpRequest, std::shared_ptr<Response
 
 void ReadyEndpoint(ServeContext& context, HttpRequest, std::shared_ptr<ResponseWriter> writer) {
   const EngineStats stats = context.engine.stats();
-  const bool full = stats.waiting >= context.engine.options().max_queue;
+  const EngineOptions& options = context.engine.options();
+  const bool full = stats.running + stats.waiting >= options.max_sequences + options.max_queue;  // Submit would refuse
   const bool ready = !context.stopping && !full;
   HttpResponse response;
   response.status = ready ? 200 : 503;
