@@ -1,6 +1,9 @@
 // See loaded_model.h.
 #include "cli/loaded_model.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "cache/free_memory.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
@@ -70,7 +73,8 @@ Result<SamplingParams> SuggestedSampling(const Checkpoint& checkpoint) {
     HONE_TRY(const int64_t top_k, config->Int("top_k", 0));
     sampling.temperature = sample ? static_cast<float>(temperature) : 0;
     sampling.top_p = static_cast<float>(top_p);
-    sampling.top_k = static_cast<int>(top_k);
+    sampling.top_k = static_cast<int>(std::clamp<int64_t>(top_k, 0, std::numeric_limits<int>::max()));
+    HONE_RETURN_IF_ERROR(CheckSamplingParams(sampling, 0).Context(checkpoint.path() + "/generation_config.json"));
   }
   return sampling;
 }

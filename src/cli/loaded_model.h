@@ -35,6 +35,7 @@ Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags
 Result<void> CheckMemory(const Checkpoint& checkpoint, uint64_t more);
 
 // Sampling as the model's generation_config.json suggests: temperature, top_p, top_k, 0.7 and 0.95 where it says nothing.
+// Errors name that file: values that no sampler takes.
 Result<SamplingParams> SuggestedSampling(const Checkpoint& checkpoint);
 
 }  // namespace hone

@@ -38,7 +38,8 @@ Result<std::string> AssetsFolder() {
 }
 
 Result<std::shared_ptr<const Checkpoint>> OpenModel(const std::string& model) {
-  if (const char* folder = BuiltinFolder(model); folder != nullptr && !fs::exists(model)) {
+  std::error_code error;
+  if (const char* folder = BuiltinFolder(model); folder != nullptr && !fs::exists(model, error)) {
     HONE_TRY(const std::string assets, AssetsFolder());
     return Checkpoint::Open(assets + "/" + folder);
   }

@@ -106,6 +106,7 @@ Result<std::optional<std::string>> ReadIfThere(const std::filesystem::path& path
   const uintmax_t bytes = std::filesystem::file_size(path, error);
   if (error || bytes > kMaxFileBytes) return InvalidInput(path.string() + ": larger than 64 MiB");
   std::ifstream file(path, std::ios::binary);
+  if (!file) return IoError(path.string() + ": cannot be opened");
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (file.bad()) return IoError("cannot read " + path.string());
   return std::optional<std::string>(std::move(text));
@@ -141,8 +142,8 @@ void AddTemplates(const Value& value, std::vector<NamedChatTemplate>* templates)
 Result<void> AddMoreFiles(const std::filesystem::path& folder, std::vector<NamedChatTemplate>* templates) {
   std::error_code error;
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".jinja") paths.push_back(entry.path());
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".jinja") paths.push_back(it->path());
   }
   std::sort(paths.begin(), paths.end());
   for (const auto& path : paths) {

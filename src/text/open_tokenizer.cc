@@ -23,6 +23,7 @@ Result<std::optional<std::string>> ReadIfThere(const std::string& path) {
     return InvalidInput(path + ": not a regular file");
   }
   std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file && std::filesystem::exists(status)) return IoError(path + ": cannot be opened");
   if (!file) return std::optional<std::string>();
   const auto size = file.tellg();
   if (size < 0 || static_cast<size_t>(size) > kMaxJsonBytes)
