@@ -4,6 +4,7 @@
 #include <numeric>
 #include <CLI/CLI.hpp>
 
+#include "cache/block_pool.h"
 #include "cache/kv_cache.h"
 #include "cli/command.h"
 #include "cli/exit_codes.h"
@@ -71,7 +72,7 @@ class LogitsCommand : public Command {
   Result<int> Compute(Model& model, const std::vector<int32_t>& ids, KvType kv_type) {
     const ModelConfig& config = model.config();
     const int tokens = static_cast<int>(ids.size());
-    const int blocks = (tokens + kKvBlockTokens - 1) / kKvBlockTokens;
+    const int blocks = BlockPool::BlocksFor(tokens);
     const KvCache cache({kv_type, config.layers, config.kv_heads, config.head_width, blocks});
     const CacheLayers layers(cache);
     std::vector<int32_t> table(blocks);

@@ -32,7 +32,7 @@ class RunCommand : public Command {
     auto* raw = app.add_flag("--raw", raw_, "the prompt as it is, no template (default for a base model)");
     app.add_flag("--chat", chat_, "the prompt as one user message through the chat template (default if there is one)")
         ->excludes(raw);
-    app.add_option("--system", system_, "system message, with the chat template");
+    app.add_option("--system", system_, "system message, with the chat template")->excludes(raw);
     sampling_.Add(app);
   }
 

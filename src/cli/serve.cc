@@ -12,21 +12,12 @@
 #include "cli/interrupt.h"
 #include "cli/loaded_model.h"
 #include "cli/progress.h"
+#include "serve/json_writer.h"
 #include "serve/serve.h"
 #include "text/utf8.h"
 
 namespace hone {
 namespace {
-
-// `text` as a JSON string.
-std::string JsonText(const std::string& text) {
-  std::string json = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') json += '\\';
-    json += c;
-  }
-  return json + "\"";
-}
 
 // `text` as it stands between the single quotes of a shell word.
 std::string InShellQuotes(const std::string& text) {
@@ -96,7 +87,7 @@ class ServeCommand : public Command {
           "  -d '{{\"model\": {}, \"messages\": [{{\"role\": \"user\", \"content\": \"What is a KV cache?\"}}]}}'\n\n"
         : "curl {}/v1/completions -H 'Content-Type: application/json' \\\n"
           "  -d '{{\"model\": {}, \"prompt\": \"Once upon a time\", \"max_tokens\": 64}}'\n\n";
-    std::fputs(fmt::format(fmt::runtime(example), address, InShellQuotes(JsonText(serve_.name))).c_str(), stderr);
+    std::fputs(fmt::format(fmt::runtime(example), address, InShellQuotes(JsonWriter().String(serve_.name).text())).c_str(), stderr);
     std::fflush(stderr);
   }
 

@@ -3,36 +3,10 @@
 #include <cmath>
 #include <cstdio>
 
+#include "text/utf8.h"
+
 namespace hone {
 namespace {
-
-// Bytes of the well-formed character at the front of `s`; 0 if it is malformed, and then `bad` is how many bytes one U+FFFD
-// stands for. Table 3-7 of the Unicode standard.
-size_t CharBytes(std::string_view s, size_t* bad) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
-  const unsigned char c = byte(0);
-  *bad = 1;
-  if (c < 0x80) return 1;
-  size_t n = 0;
-  unsigned low = 0x80, high = 0xBF;
-  if (c >= 0xC2 && c <= 0xDF) n = 2;
-  else if (c >= 0xE0 && c <= 0xEF) n = 3;
-  else if (c >= 0xF0 && c <= 0xF4) n = 4;
-  else return 0;
-  if (c == 0xE0) low = 0xA0;
-  if (c == 0xED) high = 0x9F;
-  if (c == 0xF0) low = 0x90;
-  if (c == 0xF4) high = 0x8F;
-  for (size_t i = 1; i < n; ++i) {
-    if (i >= s.size() || byte(i) < low || byte(i) > high) {
-      *bad = i;
-      return 0;
-    }
-    low = 0x80;
-    high = 0xBF;
-  }
-  return n;
-}
 
 void AppendEscaped(std::string_view s, std::string* out) {
   out->push_back('"');
@@ -46,11 +20,9 @@ void AppendEscaped(std::string_view s, std::string* out) {
       continue;
     }
     if (c >= 0x80) {
-      size_t bad = 0;
-      const size_t n = CharBytes(s.substr(i), &bad);
-      if (n == 0) out->append("\xEF\xBF\xBD");
-      else out->append(s, i, n);
-      i += n == 0 ? bad : n;
+      const Utf8Char found = Utf8At(s, i);
+      out->append(found.valid ? s.substr(i, found.bytes) : kReplacement);
+      i += found.bytes;
       continue;
     }
     switch (c) {
@@ -121,26 +93,10 @@ JsonWriter& JsonWriter::Raw(std::string_view json) {
 }
 
 size_t FindInvalidUtf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    size_t bad = 0;
-    const size_t n = CharBytes(text.substr(i), &bad);
-    if (n == 0) return i;
-    i += n;
-  }
-  return std::string_view::npos;
+  const size_t good = ValidUtf8Prefix(text);
+  return good == text.size() ? std::string_view::npos : good;
 }
 
-std::string RepairUtf8(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t i = 0; i < text.size();) {
-    size_t bad = 0;
-    const size_t n = CharBytes(text.substr(i), &bad);
-    if (n == 0) out.append("\xEF\xBF\xBD");
-    else out.append(text, i, n);
-    i += n == 0 ? bad : n;
-  }
-  return out;
-}
+std::string RepairUtf8(std::string_view text) { return ToValidUtf8(text); }
 
 }  // namespace hone
