@@ -20,8 +20,8 @@
 
 namespace hone {
 
-// The rows that one sequence has in a step: rows [first_row, first_row + rows) of the batch, positions first_position +
-// i.
+// The rows that one sequence has in a step: rows [first_row, first_row + rows) of the batch, at positions from
+// first_position on.
 struct SequenceRows {
   int first_row = 0;
   int rows = 0;
@@ -29,8 +29,8 @@ struct SequenceRows {
   // Length that the sequence is known to reach (prompt + allowed output), at least first_position + rows. longrope
   // chooses its factors by it, so that a cached key never changes its factor.
   int final_length = 0;
-  const int32_t* blocks =
-      nullptr;  // block table covering positions [0, first_position + rows); the same for all layers
+  // Block table that covers positions [0, first_position + rows); the same for all layers.
+  const int32_t* blocks = nullptr;
 };
 
 // One step's work. All spans are borrowed for the call.

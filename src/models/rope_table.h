@@ -3,9 +3,12 @@
 //   plain     f_j = theta^(-2j/R)                                            j in [0, R/2)
 //   linear    f_j / factor
 //   llama3    three bands by wavelength 2 pi / f: long ones divided by factor, short ones kept, a ramp between
-//   (Llama 3.1) yarn      a ramp over j between f_j and f_j / factor; cos and sin times 0.1 ln(factor) + 1 (Peng et al.
-//   2023) longrope  f_j / short_factor_j or f_j / long_factor_j; cos and sin times sqrt(1 + ln(factor) / ln(original))
-//   (Ding et al. 2024) and any of them / frequency_divisors_j where the file gives them (rope_freqs.weight).
+//             (Llama 3.1)
+//   yarn      a ramp over j between f_j and f_j / factor; cos and sin times 0.1 ln(factor) + 1 (Peng et al. 2023)
+//   longrope  f_j / short_factor_j or f_j / long_factor_j; cos and sin times sqrt(1 + ln(factor) / ln(original))
+//             (Ding et al. 2024)
+//
+// and any of them / frequency_divisors_j where the file gives them (rope_freqs.weight).
 //
 // Angles are computed in double and rounded once. A table grows with the positions that are used, so a file that claims
 // a context of millions costs nothing until somebody goes there.

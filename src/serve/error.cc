@@ -1,3 +1,4 @@
+// The one place where statuses get their OpenAI type, their reason phrase and Retry-After. The rule: error.h.
 #include "serve/error.h"
 
 #include "serve/json_writer.h"

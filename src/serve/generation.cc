@@ -1,3 +1,5 @@
+// Two threads meet in Generation: the engine's puts events into a queue, the I/O thread drains it into chunks or one
+// answer. However a request ends (done, failed, abandoned), End() is the last word: what comes after it is dropped.
 #include "serve/generation.h"
 
 #include <deque>

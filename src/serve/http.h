@@ -51,7 +51,8 @@ class ResponseWriter {
   virtual void Abort() = 0;
 
   // Calls `fn` once, on the I/O thread, if the client goes away (or is dropped) before the answer ends; at once if it is
-  // gone already (on the caller's thread if the server has stopped). One function a request. A client that only closes its sending half counts as gone.
+  // gone already (on the caller's thread if the server has stopped). One function a request. A client that only closes
+  // its sending half counts as gone.
   virtual void OnGone(std::function<void()> fn) = 0;
   virtual bool gone() const = 0;
 

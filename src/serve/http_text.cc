@@ -1,3 +1,4 @@
+// See http_text.h. No allocation beyond the results, no failure: any bytes give a path, a query and an id.
 #include "serve/http_text.h"
 
 #include <cstdint>

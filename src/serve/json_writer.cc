@@ -1,3 +1,4 @@
+// Separators follow from the last byte written, so the writer has no state but its text. UTF-8: text/utf8.h.
 #include "serve/json_writer.h"
 
 #include <cmath>

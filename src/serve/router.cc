@@ -1,3 +1,4 @@
+// See router.h. The table is endpoints.inc; matching walks it, since it is short.
 #include "serve/router.h"
 
 #include <algorithm>

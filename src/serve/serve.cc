@@ -1,3 +1,5 @@
+// Ties the parts together and decides the order in which they end: sockets first, then workers. The engine is the
+// caller's.
 #include "serve/serve.h"
 
 #include <chrono>

@@ -1,3 +1,4 @@
+// See worker_pool.h. One queue, one lock; tasks run outside of it.
 #include "serve/worker_pool.h"
 
 #include <utility>

@@ -57,7 +57,7 @@ class PackedMatrix {
   DType type() const { return type_; }
   int input_terms() const { return input_terms_; }
   size_t bytes() const { return panels_.size(); }  // resident bytes
-  std::string_view kernel_name() const;            // "q4_0 int8 avx512-vnni"
+  std::string_view kernel_name() const;            // "Q4_0 int8 avx512-vnni"
 
   // For kernels and their tests. A tile is 32 rows of W: panels 0 and 1 of 16 rows, the last tile perhaps only panel 0.
   const MatmulKernel& kernel() const { return *kernel_; }
@@ -103,8 +103,8 @@ class MatmulScratch {
 };
 
 // Runs all jobs in one fork-join, the panels of all jobs spread over the threads. Jobs with the same x, x_stride, m, k and
-// input_terms share the rounded input. Many small jobs (experts of a mixture) in one call are balanced too. NaN or infinite inputs give NaN in
-// their own row only. REQUIRES: weights packed for an ISA this CPU has.
+// input_terms share the rounded input. Many small jobs (experts of a mixture) in one call are balanced too. NaN or
+// infinite inputs give NaN or infinities in their own row only. REQUIRES: weights packed for an ISA this CPU has.
 void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool& threads);
 
 }  // namespace hone

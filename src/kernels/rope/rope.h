@@ -28,6 +28,7 @@ struct RopeArgs {
   const float* sin = nullptr;    // [length][R/2]
 };
 
+// One thread, pure. A row's values depend on that row alone.
 void Rope(const RopeArgs& args, Isa isa);
 
 }  // namespace hone

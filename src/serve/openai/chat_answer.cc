@@ -1,3 +1,4 @@
+// Chat completions as JSON: chunks of a stream, or one object whose parts are gathered event by event.
 #include "serve/openai/chat_answer.h"
 
 #include "serve/http_text.h"

@@ -1,3 +1,4 @@
+// Reads a chat request. What reaches the template is written anew as JSON, field by field, so nothing unknown gets through.
 #include "serve/openai/chat_request.h"
 
 #include <algorithm>

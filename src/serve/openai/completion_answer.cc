@@ -1,3 +1,4 @@
+// Text completions as JSON, with the legacy shape of log-probabilities: parallel arrays and offsets in characters.
 #include "serve/openai/completion_answer.h"
 
 #include <algorithm>

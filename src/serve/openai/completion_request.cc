@@ -1,3 +1,4 @@
+// Reads a completion request: its prompt has four forms, and logprobs is a number here.
 #include "serve/openai/completion_request.h"
 
 #include <limits>

@@ -1,3 +1,4 @@
+// Bodies are measured (depth, values) before they are parsed, then every field is held to the table of fields.inc.
 #include "serve/openai/fields.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The fields that both endpoints share, read in the order of docs/server.md; the first that is wrong is the error.
 #include "serve/openai/generation_fields.h"
 
 #include <algorithm>
