@@ -326,6 +326,9 @@ TEST_F(Endpoints, MessagesReachTheTemplate) {
   EXPECT_EQ(prompt(hi, R"(,"chat_template_kwargs":{"enable_thinking":true})"), "<user>hi</>[thinking True]<assistant>");
   EXPECT_EQ(prompt(R"([{"role":"user","content":"hi"},{"role":"assistant","content":"I am"}])", R"(,"continue_final_message":true)"),
             "<user>hi</><assistant>I am");
+  // Its end is found although the template's own text after it holds the same characters.
+  EXPECT_EQ(prompt(R"([{"role":"user","content":"hi"},{"role":"assistant","content":"/"}])", R"(,"continue_final_message":true)"),
+            "<user>hi</><assistant>/");
 }
 
 TEST_F(Endpoints, FailuresOfTheEngine) {

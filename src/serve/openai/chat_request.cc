@@ -15,6 +15,10 @@ constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant
 constexpr std::string_view kMessageFields[] = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content",
                                                "reasoning", "refusal", "annotations", "audio", "function_call"};
 
+// Stands behind the text of a last message that goes on, with a space, while the template runs: only so is its end found
+// in what the template makes of it (a short text may also be part of an end-of-turn token).
+constexpr std::string_view kGoesOn = "hone.goes.on.here";
+
 std::string Dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 ApiError Bad(const std::string& field, const Json& found, const std::string& wanted) { return BadValue(field, found, wanted); }
@@ -108,7 +112,8 @@ std::optional<ApiError> WriteStrings(const Json& message, const std::string& pat
   return std::nullopt;
 }
 
-std::optional<ApiError> WriteMessage(const Json& message, const std::string& path, const RequestRules& rules,
+// Sets `text` to the message's content; a message that `goes_on` has the mark behind it in `json`.
+std::optional<ApiError> WriteMessage(const Json& message, const std::string& path, const RequestRules& rules, bool goes_on,
                                      JsonWriter& json, std::string* text) {
   if (!message.is_object()) return Bad(path, message, "an object");
   const auto role_it = message.find("role");
@@ -138,7 +143,8 @@ std::optional<ApiError> WriteMessage(const Json& message, const std::string& pat
   }
   text->clear();
   if (auto error = ReadContent(message, path, has_calls, text)) return error;
-  json.BeginObject().Field("role", role == "developer" ? "system" : std::string_view(role)).Field("content", *text);
+  json.BeginObject().Field("role", role == "developer" ? "system" : std::string_view(role));
+  json.Field("content", goes_on ? *text + std::string(kGoesOn) + " " : *text);
   if (auto error = WriteStrings(message, path, json)) return error;
   if (has_calls && !calls->empty()) {
     if (auto error = WriteToolCalls(*calls, path, json)) return error;
@@ -240,7 +246,9 @@ std::optional<ApiError> ParseMessages(const Json& document, const RequestRules& 
   json.BeginArray();
   size_t i = 0;
   for (const Json& message : messages) {
-    if (auto error = WriteMessage(message, "messages[" + std::to_string(i++) + "]", rules, json, &out->final_text)) return error;
+    const std::string path = "messages[" + std::to_string(i++) + "]";
+    const bool goes_on = out->continue_final && i == messages.size();
+    if (auto error = WriteMessage(message, path, rules, goes_on, json, &out->final_text)) return error;
   }
   json.EndArray();
   out->messages_json = std::move(json).text();
@@ -267,6 +275,7 @@ std::optional<ApiError> ParseChatRequest(std::string_view body, const RequestRul
   if (reader.error()) return reader.error();
   if (auto error = ReadTools(reader, out)) return error;
   if (auto error = ReadVariables(reader, template_source, out)) return error;
+  out->continue_final = continue_final;
   if (auto error = ParseMessages(document, rules, out)) return error;
   if (continue_final) {
     const Json& last = document.at("messages").back();
@@ -280,7 +289,6 @@ std::optional<ApiError> ParseChatRequest(std::string_view body, const RequestRul
     }
     add_prompt = false;
   }
-  out->continue_final = continue_final;
   out->add_generation_prompt = add_prompt;
   return std::nullopt;
 }
@@ -299,18 +307,17 @@ std::optional<ApiError> RenderChat(const ChatTemplate& chat, const ChatRequest& 
   *prompt = std::move(*text);
   if (!request.continue_final) return std::nullopt;
   // The answer goes on where the last message ends: cut what the template wrote after it (an end-of-turn token, mostly).
-  std::string_view wanted = request.final_text;
-  size_t at = prompt->rfind(wanted);
-  if (at == std::string::npos) {  // templates may trim
-    const size_t begin = wanted.find_first_not_of(" \t\r\n"), end = wanted.find_last_not_of(" \t\r\n");
-    wanted = begin == std::string_view::npos ? std::string_view() : wanted.substr(begin, end - begin + 1);
-    at = wanted.empty() ? std::string::npos : prompt->rfind(wanted);
-  }
+  const size_t at = prompt->rfind(kGoesOn);
   if (at == std::string::npos) {
     return ApiError{400, "continue_final_message: the chat template of this model changes the last message", "continue_final_message",
                     "unsupported_value"};
   }
-  prompt->resize(at + wanted.size());
+  const bool trims = prompt->compare(at + kGoesOn.size(), 1, " ") != 0;  // then it would have trimmed the text too
+  prompt->resize(at);
+  for (size_t left = request.final_text.size(); trims && left > 0 && !prompt->empty(); --left) {
+    if (std::string_view(" \t\r\n").find(prompt->back()) == std::string_view::npos) break;
+    prompt->pop_back();
+  }
   return std::nullopt;
 }
 

@@ -25,7 +25,8 @@ struct ChatRequest {
 // `template_source` says which variables the model's template reads: a field that it would ignore is refused.
 std::optional<ApiError> ParseChatRequest(std::string_view body, const RequestRules& rules, std::string_view template_source,
                                          ChatRequest* out);
-// The messages array of a document (also for /tokenize); sets messages_json and final_text.
+// The messages array of a document (also for /tokenize); sets messages_json and final_text. Where continue_final is set, the
+// last message ends in a mark that RenderChat finds again.
 std::optional<ApiError> ParseMessages(const Json& document, const RequestRules& rules, ChatRequest* out);
 
 // The prompt text. Errors: what the template raises, as a 400 for messages.
