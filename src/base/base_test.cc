@@ -12,6 +12,7 @@
 #include "base/nearest_name.h"
 #include "base/random.h"
 #include "base/result.h"
+#include "base/test_shared.h"
 #include "base/threads.h"
 
 namespace hone {
@@ -83,7 +84,7 @@ TEST(MappedFile, MissingAndEmptyFilesAreErrorsWithThePath) {
   EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
   EXPECT_NE(missing.error().message.find("/no/such/file"), std::string::npos);
   EXPECT_FALSE(MappedFile::Open("/tmp"));
-  const std::string fifo = testing::TempDir() + "hone_fifo_" + std::to_string(getpid());
+  const std::string fifo = TestPath("fifo");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   EXPECT_FALSE(MappedFile::Open(fifo));  // and does not wait for a writer
   unlink(fifo.c_str());

@@ -1,8 +1,9 @@
-// For tests: the folder of expected results (../shared beside the checkout, or $HONE_SHARED). Absent in a user's clone: the
+// For tests: paths. The folder of expected results (../shared beside the checkout, or $HONE_SHARED). Absent in a user's clone: the
 // tests that need it then skip, and ctest counts them.
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -17,6 +18,11 @@ inline std::string SharedPath(const std::string& relative) {
                                                      : std::filesystem::path(HONE_SOURCE_DIR) / ".." / "shared";
   const std::filesystem::path path = base / relative;
   return std::filesystem::exists(path) ? path.string() : std::string();
+}
+
+// A path for a test's own files: in the temporary folder, not shared with any other process (ctest runs tests side by side).
+inline std::string TestPath(const std::string& name) {
+  return testing::TempDir() + "hone_" + std::to_string(::getpid()) + "_" + name;
 }
 
 }  // namespace hone

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/random.h"
+#include "base/test_shared.h"
 #include "cache/block_pool.h"
 #include "cache/free_memory.h"
 #include "cache/kv_cache.h"
@@ -149,7 +150,7 @@ TEST(KvCache, CopyBlockCopiesAllLayersAndNothingElse) {
 
 TEST(FreeMemory, SmallerOfMachineAndControlGroup) {
   namespace fs = std::filesystem;
-  const std::string root = testing::TempDir() + "/free_memory";
+  const std::string root = TestPath("free_memory");
   fs::remove_all(root);
   EXPECT_EQ(FreeMemoryBytes(root), 0u);
   fs::create_directories(root + "/proc/self");

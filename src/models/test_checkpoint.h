@@ -10,13 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "base/test_shared.h"
 #include "formats/checkpoint.h"
 
 namespace hone {
 
 // A fresh folder under the test's temporary folder.
 inline std::string FreshFolder(const std::string& name) {
-  const std::string path = testing::TempDir() + "/models_" + name;
+  const std::string path = TestPath("models_" + name);
   std::filesystem::remove_all(path);
   std::filesystem::create_directories(path);
   return path;

@@ -125,7 +125,11 @@ class FakeEngine final : public Engine {
   void Start() override {
     thread_ = std::thread([this] {
       while (!stop_) {
-        if (Step()) continue;
+        if (Step()) {
+          // A step of a real engine takes time. Without a pause a reader that the machine lets wait would be a slow one.
+          std::this_thread::sleep_for(std::chrono::microseconds(200));
+          continue;
+        }
         std::unique_lock lock(mutex_);
         wake_.wait_for(lock, std::chrono::milliseconds(1));
       }

@@ -299,7 +299,7 @@ Result<std::shared_ptr<const Tokenizer>> FromGguf(const std::string& model, std:
   if (!types.empty())
     contents.metadata.push_back(
         {"tokenizer.ggml.token_type", GgufValue{GgufType::kArray, GgufType::kI32, std::move(types)}});
-  const std::string path = testing::TempDir() + "/tokenizer_test.gguf";
+  const std::string path = TestPath("tokenizer_test.gguf");
   HONE_RETURN_IF_ERROR(WriteGguf(path, contents));
   HONE_TRY(const auto file, GgufFile::Open(path));
   return Tokenizer::FromGguf(*file, force);

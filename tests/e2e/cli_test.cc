@@ -27,7 +27,7 @@ std::string ReadAll(const std::string& path) {
   return text.str();
 }
 
-std::string TempPath(const std::string& name) { return testing::TempDir() + "hone_e2e_" + std::to_string(getpid()) + "_" + name; }
+std::string TempPath(const std::string& name) { return hone::TestPath("e2e_" + name); }
 
 std::string WriteTemp(const std::string& name, const std::string& text) {
   const std::string path = TempPath(name);

@@ -24,7 +24,7 @@ int Hone(const std::string& args) {
 
 class Convert : public testing::Test {
  protected:
-  Convert() : folder_(testing::TempDir() + "hone_convert_" + std::to_string(getpid()) + "/") { fs::create_directories(folder_); }
+  Convert() : folder_(TestPath("convert/")) { fs::create_directories(folder_); }
   ~Convert() override { fs::remove_all(folder_); }
 
   // The largest difference of logits of the two models on some ids; infinity if one cannot be had.

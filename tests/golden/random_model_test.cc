@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "base/random.h"
+#include "base/test_shared.h"
 #include "golden/driver.h"
 #include "reference/reference.h"
 
@@ -57,7 +58,7 @@ class RandomModelTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(RandomModelTest, FastPathEqualsReference) {
   const std::string& family = GetParam();
-  const std::string where = testing::TempDir() + "/random_" + family;
+  const std::string where = TestPath("random_" + family);
   std::filesystem::create_directories(where);
   Rng rng(std::hash<std::string>{}(family) % 1000 + 1);
   Machine machine;
@@ -90,7 +91,7 @@ TEST_P(RandomModelTest, FastPathEqualsReference) {
 
 // A file may hold any numbers: NaN and infinite weights give NaN logits, never a crash.
 TEST(BrokenWeights, NeverCrash) {
-  const std::string where = testing::TempDir() + "/broken_weights";
+  const std::string where = TestPath("broken_weights");
   std::filesystem::create_directories(where);
   Machine machine;
   for (const std::string family : {"llama", "qwen3moe", "gemma2", "olmo2"}) {
