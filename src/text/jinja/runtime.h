@@ -162,7 +162,11 @@ class Runtime {
   bool raised = false;
 
  private:
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr int64_t kMaxStackBytes = 4 << 20;  // frames are many times larger under the sanitizer
+#else
   static constexpr int64_t kMaxStackBytes = 512 << 10;
+#endif
   Error StepError() const;
 
   RenderOptions options_;
