@@ -153,7 +153,7 @@ void Prefill(benchmark::State& state, DType type, Size size, int thread_count, b
   if (!bench.PackCopies(1) || !bench.AnswersAreRight(kPrefillRows)) return state.SkipWithError("wrong answer");
   if (CappedIsa() == Isa::kScalar) return state.SkipWithError("no roof for scalar code");
   const MatmulKernel& kernel = bench.weights[0].kernel();
-  const auto roof = [&] { return ComputeRoof(kernel.arithmetic->isa, kernel.uses_codes(), bench.threads); };
+  const auto roof = [&] { return ComputeRoof(UnitOf(kernel.arithmetic->isa, kernel.uses_codes()), bench.threads); };
   Measure(state, thread_count, "Gop/s", roof, [&] {
     bench.Multiply(bench.weights[0], kPrefillRows);
     return 2.0 * static_cast<double>(kPrefillRows * size.n * size.k);

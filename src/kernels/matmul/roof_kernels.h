@@ -12,5 +12,8 @@ double CodeChainsAvx2(int rounds);  // VPMADDUBSW, VPMADDWD, VPADDD: an exact st
 double CodeChainsVnni(int rounds);  // VPDPBUSD
 double FloatChainsAvx2(int rounds);
 double FloatChainsAvx512(int rounds);
+double Bf16ChainsAmx(int rounds);  // VDPBF16PS
+double Bf16TilesAmx(int rounds);   // TDPBF16PS, a round being one pass over two panels of 16 KiB
+double CodeTilesAmx(int rounds);   // TDPBSSD
 
 }  // namespace hone

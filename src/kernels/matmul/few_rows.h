@@ -1,0 +1,47 @@
+// One to eight rows of x against one tile, straight from its packed bytes: unpacked codes stay in registers, each byte of W is
+// read once for all rows. What decoding runs; many rows unpack into L1 instead (tile.h), which serves any number of rows.
+//
+// The bits are those of the general path of the same ISA: integer sums are exact, and the float operations of an element of y
+// are the same in the same order. So which of the two paths ran is no part of a result (matmul_test.cc holds that).
+//
+// few_rows.inc lists the kernels; a type or ISA without a line takes the general path.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/matmul/tile.h"
+
+namespace hone {
+
+constexpr int kFewRows = 8;
+
+struct FewRowsTile {
+  const uint8_t* chunks;  // the tile, all of K (panel_format.h)
+  int panels;             // 1 or 2
+  int64_t k;
+  int rows;               // 1 .. kFewRows
+  float* accumulator;     // [rows][32], written (not added to); the second panel's columns only if there is one
+
+  // Codes: rows rounded to int8, as in CodeTile. Row r of term t is row r + t * term_rows of each array.
+  int terms;
+  int64_t term_rows;
+  const int8_t* x;
+  int64_t x_stride;
+  const float* x_scales;
+  int64_t x_scale_stride;
+  const int32_t* x_init;
+  const float* x_sums;
+  int64_t x_group_stride;
+
+  // Floats.
+  const float* x_floats;
+  int64_t x_floats_stride;
+};
+
+using FewRowsFn = void (*)(const FewRowsTile& tile);
+
+#define HONE_FEW_ROWS(type, isa) void FewRows##type##isa(const FewRowsTile& tile);
+#include "kernels/matmul/few_rows.inc"
+#undef HONE_FEW_ROWS
+
+}  // namespace hone
