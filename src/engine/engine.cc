@@ -357,6 +357,26 @@ void EngineImpl::Stop() {
 
 }  // namespace
 
+Result<std::vector<SequenceId>> Engine::SubmitGroup(const SequenceRequest& request,
+                                                    std::vector<EventCallback> callbacks) {
+  std::vector<SequenceId> ids;
+  for (size_t i = 0; i < callbacks.size(); ++i) {
+    SequenceRequest one = request;
+    if (one.sampling.seed) one.sampling.seed = *one.sampling.seed + i;
+    Result<SequenceId> id = Submit(std::move(one), std::move(callbacks[i]));
+    if (!id) {
+      for (const SequenceId other : ids) Cancel(other);
+      return std::move(id.error());
+    }
+    ids.push_back(*id);
+  }
+  return ids;
+}
+
+std::vector<StepRecord> Engine::StepsAfter(uint64_t) const { return {}; }
+
+std::vector<std::string> SchedulingPolicies() { return {"fcfs"}; }
+
 Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<Model> model, std::shared_ptr<const Tokenizer> tokenizer,
                                                const Runtime& runtime, const EngineOptions& options) {
   HONE_CHECK(model != nullptr && tokenizer != nullptr && runtime.clock != nullptr);

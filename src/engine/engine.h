@@ -24,6 +24,14 @@ namespace hone {
 
 using SequenceId = uint64_t;
 
+enum class LogprobsKind {
+  kRaw,        // of the model's logits, before any sampler
+  kProcessed,  // of what bias, penalties, temperature and cuts left; a token that was cut has -inf
+};
+
+// What of the final hidden states is wanted instead of new tokens (/v1/embeddings).
+enum class Pooling { kNone, kMean, kLast };
+
 struct SequenceRequest {
   std::vector<int32_t> prompt;  // at least one id, each below the vocabulary
   SamplingParams sampling;
@@ -34,10 +42,27 @@ struct SequenceRequest {
   bool include_stop = false;      // keep the stop string in the text
   bool ignore_end = false;        // end ids do not end
   bool skip_special = true;       // special tokens are not part of the text
-  int logprobs = -1;              // -1: none; n >= 0: of the chosen token and the n best, raw (before any sampler)
+  int logprobs = -1;              // -1: none; n >= 0: of the chosen token and the n best
+  LogprobsKind logprobs_kind = LogprobsKind::kRaw;
+  int prompt_logprobs = -1;  // -1: none; n >= 0: raw, of each prompt token but the first, and the n best in its place
+  bool prompt_only = false;  // ends with kStop once the prompt is computed; nothing is sampled (echo, scoring)
+  Pooling pooling = Pooling::kNone;  // not kNone: as prompt_only, and the last event has the embedding
+
+  int priority = 0;            // smaller is more important; looked at by the policy "priority"
+  std::string salt;            // prompts share cached blocks only with prompts of the same salt (docs/prefix-cache.md)
+  double queue_timeout_s = 0;  // 0: the engine's. Longer in the queue: kError, EndCause::kQueueTime
+  double timeout_s = 0;        // 0: the engine's. Longer from Submit on: kError, EndCause::kRequestTime
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
+
+// Why a sequence ended with kError, so that serve/ can answer with the right status.
+enum class EndCause {
+  kNone,
+  kQueueTime,    // it waited longer than its queue_timeout_s: 503
+  kRequestTime,  // it was there longer than its timeout_s: 408
+  kLogits,       // no token was left to choose: 500
+};
 
 struct TokenResult {
   int32_t id = 0;
@@ -54,9 +79,16 @@ struct SequenceEvent {
   FinishReason finish = FinishReason::kNone;  // the last event of the sequence if not kNone
   std::string stop_string;                    // which one ended it, if one did
   std::string error;                          // for kError
-  int prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  uint64_t seed = 0;                                // the effective seed
-  double queue_s = 0, prefill_s = 0, decode_s = 0;  // filled in the last event
+  EndCause cause = EndCause::kNone;           // for kError
+  int prompt_tokens = 0, output_tokens = 0;
+  int cached_tokens = 0;    // of the prompt, found in the prefix cache when the sequence first ran
+  uint64_t seed = 0;        // the effective seed
+  int preemptions = 0;      // how often it lost its blocks and was computed again
+  double since_last_s = 0;  // with tokens: since the sequence's previous token, 0 for the first
+  double queue_s = 0, prefill_s = 0, decode_s = 0;  // filled in the last event; their sum is the whole time,
+                                                    // queue_s + prefill_s that to the first token
+  std::vector<TokenResult> prompt_logprobs;         // in the first event after the prompt: tokens 1 ... of the prompt
+  std::vector<float> embedding;                     // [D], of length 1, for a pooling request
 };
 using EventCallback = std::function<void(const SequenceEvent&)>;
 
@@ -67,13 +99,35 @@ struct EngineOptions {
   int max_sequences = kDefaultMaxSequences;  // running at once
   int max_queue = kDefaultMaxQueue;          // more sequences than max_sequences + max_queue at once: kLimit
   int step_tokens = kDefaultStepTokens;      // token budget of a step; at most what the model was loaded for is used
+  double step_ms = kDefaultStepMs;   // prompts are cut so that a step with running streams takes so long; 0: uncut
+  std::string policy = "fcfs";       // one of SchedulingPolicies()
+  bool prefix_cache = true;          // false: nothing is kept, only the sequences of one SubmitGroup share blocks
+  std::string weights_digest;        // part of every key of the prefix cache
+  bool deterministic = false;        // output must not depend on the batch, chunks or cache hits
+  double queue_timeout_s = 0;        // 0: none
+  double request_timeout_s = 0;      // 0: none
+};
+
+// One step, for histograms and the live view.
+struct StepRecord {
+  uint64_t number = 0;  // from 1 on
+  int prompt_tokens = 0, decode_tokens = 0, sequences = 0;
+  float ms = 0;
 };
 
 struct EngineStats {
   int running = 0, waiting = 0;
-  int blocks = 0, blocks_used = 0;
+  int blocks = 0, blocks_used = 0;  // used: owned by a sequence
+  int blocks_shared = 0;            // of those used: owned by more than one
+  int blocks_cached = 0;            // free, with content that a later prompt can take over
   uint64_t steps = 0, prompt_tokens = 0, output_tokens = 0, preemptions = 0;
+  uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // prompt tokens that were looked up; that were found
+  uint64_t blocks_copied = 0, blocks_evicted = 0;           // copied on write; cached content that made room
+  uint64_t cancelled = 0, timed_out = 0, failed = 0;        // sequences that ended so
 };
+
+// The names that EngineOptions::policy may have, the default first.
+std::vector<std::string> SchedulingPolicies();
 
 class Engine {
  public:
@@ -88,6 +142,10 @@ class Engine {
   // errors that name the field), queues it. Errors: kLimit when the queue is full, kCancelled when the engine is
   // stopped.
   virtual Result<SequenceId> Submit(SequenceRequest request, EventCallback callback) = 0;
+  // `callbacks.size()` sequences with one prompt (n > 1), which is computed once; all are accepted or none. Sequence i
+  // has the request's seed + i; without a seed each has its own. Errors as Submit.
+  virtual Result<std::vector<SequenceId>> SubmitGroup(const SequenceRequest& request,
+                                                      std::vector<EventCallback> callbacks);
   // The sequence ends within one step with kCancelled and its blocks are free; an unknown or finished id is ignored.
   virtual void Cancel(SequenceId id) = 0;
 
@@ -97,6 +155,8 @@ class Engine {
   virtual void Stop() = 0;
 
   virtual EngineStats stats() const = 0;  // any thread
+  // The steps after number `after`, oldest first; at most the last kStepRecords are remembered. Any thread.
+  virtual std::vector<StepRecord> StepsAfter(uint64_t after) const;
   virtual const ModelConfig& model_config() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
   virtual const EngineOptions& options() const = 0;  // as resolved: context, kv_bytes filled in

@@ -1,10 +1,11 @@
 // The rules, in the order in which a person would want to hear of them.
 #include "engine/engine_options.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "cache/block_pool.h"
 #include "text/utf8.h"
@@ -24,6 +25,21 @@ Result<void> ResolveContext(EngineOptions* options, const ModelConfig& config, c
   if (options->context > longest) {
     return UsageError(fmt::format("context is {} tokens, but the model was loaded for {}; ask for {} or less",
                                   options->context, longest, longest));
+  }
+  return {};
+}
+
+Result<void> CheckPolicyAndTimes(const EngineOptions& options) {
+  const std::vector<std::string> known = SchedulingPolicies();
+  if (std::find(known.begin(), known.end(), options.policy) == known.end()) {
+    return UsageError(
+        fmt::format("policy is \"{}\"; wanted one of {}", options.policy, fmt::join(known, ", ")));
+  }
+  const std::pair<const char*, double> times[] = {{"step_ms", options.step_ms},
+                                                  {"queue_timeout_s", options.queue_timeout_s},
+                                                  {"request_timeout_s", options.request_timeout_s}};
+  for (const auto& [field, value] : times) {
+    if (!(value >= 0)) return UsageError(fmt::format("{} is {}; wanted 0 (off) or more", field, value));
   }
   return {};
 }
@@ -111,17 +127,19 @@ Result<ResolvedOptions> ResolveOptions(const EngineOptions& asked, const ModelCo
   ResolvedOptions resolved{asked, {}};
   HONE_RETURN_IF_ERROR(ResolveContext(&resolved.options, config, load));
   HONE_RETURN_IF_ERROR(ResolveStep(&resolved.options, load));
+  HONE_RETURN_IF_ERROR(CheckPolicyAndTimes(resolved.options));
   HONE_RETURN_IF_ERROR(ResolveCache(&resolved, config, free_bytes));
   return resolved;
 }
 
 Result<void> CheckRequest(const SequenceRequest& request, int vocab, int context) {
   if (request.prompt.empty()) return InvalidInput("prompt is empty; wanted at least one token");
-  if (request.prompt.size() >= static_cast<size_t>(context)) {
+  const bool prompt_only = request.prompt_only || request.pooling != Pooling::kNone;
+  if (request.prompt.size() >= static_cast<size_t>(context) + prompt_only) {
     return InvalidInput(
         fmt::format("prompt has {} tokens, but the context holds {} tokens of prompt and output together; "
                     "shorten it to {} or less",
-                    request.prompt.size(), context, context - 1));
+                    request.prompt.size(), context, context - 1 + prompt_only));
   }
   HONE_RETURN_IF_ERROR(CheckIds("prompt", request.prompt, vocab));
   if (request.max_tokens < 0) {
@@ -138,6 +156,17 @@ Result<void> CheckRequest(const SequenceRequest& request, int vocab, int context
   HONE_RETURN_IF_ERROR(CheckIds("stop_ids", request.stop_ids, vocab));
   if (request.logprobs < -1 || request.logprobs > kMaxLogprobs) {
     return InvalidInput(fmt::format("logprobs is {}; wanted -1 (none) to {}", request.logprobs, kMaxLogprobs));
+  }
+  if (request.prompt_logprobs < -1 || request.prompt_logprobs > kMaxLogprobs) {
+    return InvalidInput(
+        fmt::format("prompt_logprobs is {}; wanted -1 (none) to {}", request.prompt_logprobs, kMaxLogprobs));
+  }
+  if (request.salt.size() > static_cast<size_t>(kMaxSaltBytes)) {
+    return InvalidInput(fmt::format("salt has {} bytes; at most {}", request.salt.size(), kMaxSaltBytes));
+  }
+  for (const auto& [field, seconds] : {std::pair{"queue_timeout_s", request.queue_timeout_s},
+                                       std::pair{"timeout_s", request.timeout_s}}) {
+    if (!(seconds >= 0)) return InvalidInput(fmt::format("{} is {}; wanted 0 (the engine's) or more", field, seconds));
   }
   return CheckSamplingParams(request.sampling, vocab);
 }

@@ -32,12 +32,16 @@ TokenResult Sequence::Choose(std::span<const float> logits, Candidates* scratch)
   if (output_tokens() < request_.min_tokens) state_.banned = ending_;
   TokenResult result;
   result.id = SampleToken(DefaultSamplerOrder(), logits, request_.sampling, &state_, scratch);
-  if (result.id >= 0 && request_.logprobs >= 0) {
-    scratch->Fill(logits);  // raw: before any sampler
-    Logprobs logprobs = LogprobsOf(scratch, result.id, request_.logprobs);
-    result.logprob = logprobs.chosen;
-    result.top = std::move(logprobs.top);
+  if (result.id < 0 || request_.logprobs < 0) return result;
+  const bool raw = request_.logprobs_kind == LogprobsKind::kRaw;
+  if (!raw && request_.sampling.temperature == 0) {  // greedy leaves one candidate
+    if (request_.logprobs > 0) result.top = {{result.id, 0.0f}};
+    return result;
   }
+  if (raw) scratch->Fill(logits);
+  Logprobs logprobs = LogprobsOf(scratch, result.id, request_.logprobs);
+  result.logprob = logprobs.chosen;
+  result.top = std::move(logprobs.top);
   return result;
 }
 
