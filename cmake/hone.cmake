@@ -12,6 +12,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 find_package(Boost 1.81 REQUIRED)
+find_package(OpenSSL REQUIRED)
 
 add_library(hone_flags INTERFACE)
 target_include_directories(hone_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
@@ -33,14 +34,18 @@ target_compile_definitions(hone_flags INTERFACE HONE_VERSION="${PROJECT_VERSION}
 set(HONE_ISA_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(HONE_ISA_avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 set(HONE_ISA_vnni ${HONE_ISA_avx512} -mavx512vnni)
-set(HONE_ISA_amx ${HONE_ISA_vnni} -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16)
+set(HONE_ISA_amx ${HONE_ISA_vnni} -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-int8 -mamx-bf16)
 
 # Third-party libraries a folder uses (kept inside .cc files).
 set(HONE_EXTERNAL_base spdlog::spdlog fmt::fmt)
 set(HONE_EXTERNAL_formats nlohmann_json::nlohmann_json)
 set(HONE_EXTERNAL_text PkgConfig::PCRE2 PkgConfig::UTF8PROC nlohmann_json::nlohmann_json)
-set(HONE_EXTERNAL_serve nlohmann_json::nlohmann_json Boost::headers)
+set(HONE_EXTERNAL_serve nlohmann_json::nlohmann_json Boost::headers OpenSSL::SSL OpenSSL::Crypto)
+set(HONE_EXTERNAL_measure nlohmann_json::nlohmann_json)
 set(HONE_EXTERNAL_cli nlohmann_json::nlohmann_json CLI11::CLI11)
+
+# Options of one folder. compress: what a quantiser writes depends on every rounding, so nothing may be fused.
+set(HONE_OPTIONS_compress -ffp-contract=off -fno-math-errno)
 
 # Headers that most files of a folder need and that are slow to compile.
 set(HONE_PCH_cli <CLI/CLI.hpp>)
@@ -72,6 +77,7 @@ function(hone_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} hone_flags GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_compile_options(${name} PRIVATE -O0)  # half the time to compile; what they test keeps its own level
   target_precompile_headers(${name} PRIVATE <gtest/gtest.h> <string> <vector>)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
@@ -111,6 +117,9 @@ function(hone_folder folder)
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${HONE_ISA_${CMAKE_MATCH_1}};${optimise};-fno-exceptions")
     endif()
   endforeach()
+  if(sources AND HONE_OPTIONS_${folder})
+    target_compile_options(hone_${folder} PRIVATE ${HONE_OPTIONS_${folder}})
+  endif()
   if(HONE_PCH_${folder})
     target_precompile_headers(hone_${folder} PRIVATE ${HONE_PCH_${folder}})
   endif()

@@ -114,7 +114,7 @@ Isa CpuFacts::best_isa() const {
   if (!(avx2 && fma && f16c && bmi2)) return Isa::kScalar;
   if (!(avx512f && avx512bw && avx512dq && avx512vl)) return Isa::kAvx2;
   if (!avx512vnni) return Isa::kAvx512;
-  if (!(avx512bf16 && amx_tile && amx_int8 && amx_bf16)) return Isa::kVnni;
+  if (!(avx512bf16 && avx512vbmi && amx_tile && amx_int8 && amx_bf16)) return Isa::kVnni;
   return Isa::kAmx;
 }
 
@@ -141,6 +141,11 @@ CpuFacts ReadCpuFacts() {
     facts.avx512bw = os_avx512 && (b & (1u << 30));
     facts.avx512vl = os_avx512 && (b & (1u << 31));
     facts.avx512vnni = os_avx512 && (c & (1u << 11));
+    facts.avx512vbmi = os_avx512 && (c & (1u << 1));
+    facts.cpuid_avx512 = b & (1u << 16);
+    facts.cpuid_amx = d & (1u << 24);
+    facts.os_saves_avx512 = os_avx512;
+    facts.os_saves_amx = os_amx;
     const bool amx = os_amx && (d & (1u << 24)) && RequestAmx();
     facts.amx_bf16 = amx && (d & (1u << 22));
     facts.amx_tile = amx;

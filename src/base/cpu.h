@@ -15,7 +15,7 @@ enum class Isa {
   kAvx2,    // AVX2, FMA, F16C, BMI2            _avx2.cc
   kAvx512,  // AVX-512 F, BW, DQ, VL            _avx512.cc
   kVnni,    // the above and AVX-512 VNNI       _vnni.cc
-  kAmx,     // the above, AVX-512 BF16, AMX-TILE, -INT8, -BF16   _amx.cc
+  kAmx,     // the above, AVX-512 BF16 and VBMI, AMX-TILE, -INT8, -BF16   _amx.cc
 };
 
 std::string_view IsaName(Isa isa);           // "scalar", "avx2", "avx512", "avx512-vnni", "amx"
@@ -24,9 +24,11 @@ const std::vector<Isa>& AllIsas();           // lowest first
 struct CpuFacts {
   std::string brand;
   bool avx2 = false, fma = false, f16c = false, bmi2 = false;
-  bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512vnni = false, avx512bf16 = false;
+  bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512vnni = false, avx512bf16 = false, avx512vbmi = false;
   bool avx_vnni = false;
   bool amx_tile = false, amx_int8 = false, amx_bf16 = false;  // true only if the kernel also grants tile state
+  // What CPUID lists whether or not the system lets programs use it, and whether the system saves that state: why a unit is off.
+  bool cpuid_avx512 = false, cpuid_amx = false, os_saves_avx512 = false, os_saves_amx = false;
   int physical_cores = 1;   // cores this process may use (affinity and cgroup quota counted), hyper-threads once
   int logical_cpus = 1;     // CPUs this process may use
   long l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of one core (L3: of its complex), 0 if unknown

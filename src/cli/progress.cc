@@ -8,14 +8,20 @@
 namespace hone {
 
 void ProgressLine::Update(uint64_t done_bytes, uint64_t total_bytes) {
+  if (total_bytes == 0) return;
+  Draw(static_cast<double>(done_bytes) / static_cast<double>(total_bytes),
+       FormatBytes(done_bytes) + " of " + FormatBytes(total_bytes));
+}
+
+void ProgressLine::Update(double share, const std::string& what) { Draw(share, what); }
+
+void ProgressLine::Draw(double share, const std::string& done) {
   const double now_s = clock_.Now();
-  if (!shown_ || total_bytes == 0 || (last_s_ >= 0 && now_s - last_s_ < 0.1 && done_bytes < total_bytes)) return;
+  if (!shown_ || (last_s_ >= 0 && now_s - last_s_ < 0.1 && share < 1)) return;
   last_s_ = now_s;
-  const double share = static_cast<double>(done_bytes) / static_cast<double>(total_bytes);
   std::string eta;
   if (share > 0.02 && share < 1) eta = fmt::format("  ETA {:.0f} s", (now_s - start_s_) * (1 - share) / share);
-  const std::string line = fmt::format("\r{}  {:3.0f} %  {} of {}{}\x1b[K", label_, 100 * share, FormatBytes(done_bytes),
-                                       FormatBytes(total_bytes), eta);
+  const std::string line = fmt::format("\r{}  {:3.0f} %  {}{}\x1b[K", label_, 100 * share, done, eta);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   drawn_ = true;

@@ -16,9 +16,12 @@ class ProgressLine {
 
   // "label   45 %  1.20 GiB of 2.70 GiB  ETA 3 s"; redrawn at most ten times a second.
   void Update(uint64_t done_bytes, uint64_t total_bytes);
+  // The same for work that is not bytes: `share` of it in [0, 1], `what` is under way.
+  void Update(double share, const std::string& what = "");
   void Clear();
 
  private:
+  void Draw(double share, const std::string& done);
   std::string label_;
   bool shown_;
   bool drawn_ = false;

@@ -1,0 +1,93 @@
+// See model_cost.h.
+#include "measure/model_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "cache/kv_cache.h"
+#include "kernels/matmul/kernel.h"
+#include "kernels/matmul/matmul.h"
+
+namespace hone {
+namespace {
+
+bool IsEmbedding(std::string_view name) {
+  return name.ends_with("token_embd.weight") || name.ends_with("embed_tokens.weight");
+}
+
+bool IsOutput(std::string_view name) { return name == "output.weight" || name.ends_with("lm_head.weight"); }
+
+bool IsRoutedExpert(std::string_view name) {
+  if (name.find("shexp") != std::string_view::npos || name.find("shared_expert") != std::string_view::npos) return false;
+  return name.find("_exps.") != std::string_view::npos || name.find(".experts.") != std::string_view::npos;
+}
+
+}  // namespace
+
+ModelCost::ModelCost(const Checkpoint& checkpoint, const ModelConfig& config, KvType kv) : config_(config) {
+  const KvCacheShape block{.type = kv, .layers = config.layers, .kv_heads = config.kv_heads, .head_width = config.head_width, .blocks = 1};
+  kv_token_bytes_ = static_cast<double>(block.total_bytes()) / kKvBlockTokens;
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    if (tensor.view.shape.rank() < 2) continue;
+    const double bytes = static_cast<double>(tensor.view.bytes()), elements = static_cast<double>(tensor.view.shape.elements());
+    if (IsEmbedding(tensor.name)) {
+      if (config.tied_embeddings) output_bytes_ += bytes, output_elements_ += elements;
+      continue;
+    }
+    if (IsOutput(tensor.name)) {
+      if (!config.tied_embeddings) output_bytes_ += bytes, output_elements_ += elements;
+      continue;
+    }
+    if (IsRoutedExpert(tensor.name)) {
+      expert_bytes_ += bytes, expert_elements_ += elements;
+    } else {
+      layer_bytes_ += bytes, layer_elements_ += elements;
+    }
+    elements_by_type_[tensor.view.type] += elements;
+  }
+}
+
+ModelCost::Step ModelCost::Forward(int sequences, int rows, int64_t cached) const {
+  const double tokens = static_cast<double>(sequences) * rows;
+  Step step;
+  double used = 0;  // share of the experts
+  if (config_.experts > 0) {
+    const double share = static_cast<double>(config_.experts_per_token) / config_.experts;
+    used = 1 - std::pow(1 - share, tokens);
+    step.flops += 2 * expert_elements_ * share * tokens;
+  }
+  step.bytes += layer_bytes_ + expert_bytes_ * used + output_bytes_;
+  step.flops += 2 * layer_elements_ * tokens + 2 * output_elements_ * sequences;
+  // Row i of a sequence sees cached + i + 1 tokens, at most the window.
+  for (const LayerConfig& layer : config_.layer) {
+    const double all = static_cast<double>(cached + rows);
+    double seen = 0;
+    for (int i = 0; i < rows; ++i) {
+      const double sees = static_cast<double>(cached + i + 1);
+      seen += layer.window > 0 ? std::min<double>(sees, layer.window) : sees;
+    }
+    step.flops += 4 * static_cast<double>(config_.heads) * config_.head_width * seen * sequences;
+    const double read = layer.window > 0 ? std::min<double>(all, layer.window + rows - 1) : all;
+    step.bytes += kv_token_bytes_ / std::max(1, config_.layers) * read * sequences;
+  }
+  return step;
+}
+
+ComputeUnit ModelCost::PrefillUnit(Isa isa, bool exact) const {
+  std::map<ComputeUnit, double> units;
+  for (const auto& [type, elements] : elements_by_type_) {
+    if (!CanMatmul(type)) continue;
+    const MatmulKernel& kernel = FindMatmulKernel(type, isa, exact);
+    if (kernel.arithmetic->isa == Isa::kScalar) continue;
+    units[UnitOf(kernel.arithmetic->isa, kernel.uses_codes())] += elements;
+  }
+  ComputeUnit best = UnitOf(std::max(isa, Isa::kAvx2), false);
+  double most = 0;
+  for (const auto& [unit, elements] : units) {
+    if (elements > most) best = unit, most = elements;
+  }
+  return best;
+}
+
+}  // namespace hone

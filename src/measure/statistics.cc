@@ -1,0 +1,118 @@
+// See statistics.h.
+#include "measure/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace hone {
+namespace {
+
+double SortedQuantile(const std::vector<double>& sorted, double fraction) {
+  const double at = std::clamp(fraction, 0.0, 1.0) * static_cast<double>(sorted.size() - 1);
+  const size_t low = static_cast<size_t>(at);
+  const size_t high = std::min(low + 1, sorted.size() - 1);
+  const double part = at - static_cast<double>(low);
+  if (part == 0 || sorted[low] == sorted[high]) return sorted[low];
+  return sorted[low] + part * (sorted[high] - sorted[low]);
+}
+
+std::vector<double> Sorted(std::span<const double> values) {
+  HONE_CHECK(!values.empty(), "statistics of no values");
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  return sorted;
+}
+
+double LogChoose(int64_t n, int64_t k) {
+  return std::lgamma(static_cast<double>(n) + 1) - std::lgamma(static_cast<double>(k) + 1) -
+         std::lgamma(static_cast<double>(n - k) + 1);
+}
+
+}  // namespace
+
+double Mean(std::span<const double> values) {
+  if (values.empty()) return 0;
+  double sum = 0;
+  for (const double v : values) sum += v;
+  return sum / static_cast<double>(values.size());
+}
+
+double Variance(std::span<const double> values) {
+  if (values.size() < 2) return 0;
+  const double mean = Mean(values);
+  double sum = 0;
+  for (const double v : values) sum += (v - mean) * (v - mean);
+  return sum / static_cast<double>(values.size() - 1);
+}
+
+double Median(std::span<const double> values) { return SortedQuantile(Sorted(values), 0.5); }
+
+double Quantile(std::span<const double> values, double fraction) { return SortedQuantile(Sorted(values), fraction); }
+
+double NormalCdf(double z) { return 0.5 * std::erfc(-z * M_SQRT1_2); }
+
+double NormalQuantile(double p) {
+  HONE_CHECK(p > 0 && p < 1);
+  // Bisection: slow, and exact to the last digits. The lower tail is where NormalCdf keeps its precision.
+  if (p > 0.5) return -NormalQuantile(1 - p);
+  double low = -40, high = 0;
+  for (int i = 0; i < 200 && high - low > 1e-14; ++i) {
+    const double middle = 0.5 * (low + high);
+    (NormalCdf(middle) < p ? low : high) = middle;
+  }
+  return 0.5 * (low + high);
+}
+
+double BinomialCdf(int64_t k, int64_t n, double p) {
+  if (k < 0) return 0;
+  if (k >= n) return 1;
+  if (p <= 0) return 1;
+  if (p >= 1) return 0;
+  double sum = 0;
+  for (int64_t i = 0; i <= k; ++i) {
+    sum += std::exp(LogChoose(n, i) + static_cast<double>(i) * std::log(p) + static_cast<double>(n - i) * std::log1p(-p));
+  }
+  return std::min(1.0, sum);
+}
+
+Interval MedianInterval(std::span<const double> values, double confidence) {
+  const std::vector<double> sorted = Sorted(values);
+  const int64_t n = static_cast<int64_t>(sorted.size());
+  // [x_(j), x_(n-1-j)] misses the median when at most j values lie on one side of it.
+  int64_t j = 0;
+  while (2 * (j + 1) < n - 1 && 1 - 2 * BinomialCdf(j + 1, n, 0.5) >= confidence) ++j;
+  const double coverage = n == 1 ? 0 : 1 - 2 * BinomialCdf(j, n, 0.5);
+  return {SortedQuantile(sorted, 0.5), sorted[j], sorted[n - 1 - j], coverage};
+}
+
+Interval WilsonInterval(int64_t right, int64_t of, double confidence) {
+  HONE_CHECK(of > 0 && right >= 0 && right <= of);
+  const double z = NormalQuantile(0.5 + confidence / 2), n = static_cast<double>(of);
+  const double p = static_cast<double>(right) / n, z2 = z * z;
+  const double centre = (p + z2 / (2 * n)) / (1 + z2 / n);
+  const double half = z / (1 + z2 / n) * std::sqrt(p * (1 - p) / n + z2 / (4 * n * n));
+  return {p, right == 0 ? 0 : std::max(0.0, centre - half), right == of ? 1 : std::min(1.0, centre + half), confidence};
+}
+
+double McNemarExact(int64_t b, int64_t c) {
+  if (b + c == 0) return 1;
+  return std::min(1.0, 2 * BinomialCdf(std::min(b, c), b + c, 0.5));
+}
+
+Interval BootstrapMean(std::span<const double> values, double confidence, int resamples, uint64_t seed) {
+  HONE_CHECK(!values.empty() && resamples > 0);
+  Rng rng(seed);
+  std::vector<double> means(resamples);
+  for (double& mean : means) {
+    double sum = 0;
+    for (size_t i = 0; i < values.size(); ++i) sum += values[rng.Below(values.size())];
+    mean = sum / static_cast<double>(values.size());
+  }
+  std::sort(means.begin(), means.end());
+  return {Mean(values), SortedQuantile(means, 0.5 - confidence / 2), SortedQuantile(means, 0.5 + confidence / 2), confidence};
+}
+
+}  // namespace hone
