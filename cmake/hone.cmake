@@ -78,6 +78,7 @@ function(hone_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} hone_flags GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE -O0)  # half the time to compile; what they test keeps its own level
+  target_compile_options(${name} PRIVATE -O0)  # half the time to compile; what they test keeps its own level
   target_precompile_headers(${name} PRIVATE <gtest/gtest.h> <string> <vector>)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
