@@ -1,11 +1,15 @@
 // BlockPool: who owns which KV block. A pure state machine over integers: no tensors, clock, thread or lock.
 //
 // Promises: a block is either free or has one owner or more (its reference count); free + used == blocks, always. Only
-// a block with a single owner may be written (IsWritable). Blocks freed last are handed out first, so memory never
-// touched stays so. The bytes behind a block: kv_cache.h. Who asks: engine/scheduler.h.
+// a block with a single owner may be written (IsWritable). A block whose content somebody may want again (Keep) stays
+// cached when its last owner goes: it counts as free, can be taken over with Share, and is given to somebody else only
+// when no other free block is left, the one free for longest first. Other blocks freed last are handed out first, so
+// memory never touched stays so. What the content is: prefix_index.h. The bytes: kv_cache.h. Who asks:
+// engine/scheduler.h.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,21 +22,34 @@ class BlockPool {
   explicit BlockPool(int blocks);  // REQUIRES: blocks >= 0
 
   int blocks() const { return static_cast<int>(references_.size()); }
-  int free_blocks() const { return static_cast<int>(free_.size()); }
+  int free_blocks() const { return static_cast<int>(free_.size()) + cached_; }  // cached ones too
   int used_blocks() const { return blocks() - free_blocks(); }
+  int cached_blocks() const { return cached_; }  // kept without an owner
+  int shared_blocks() const { return shared_; }  // with more than one owner
   int references(int32_t block) const;
 
   // Blocks that hold `tokens` positions.
   static int BlocksFor(int64_t tokens) { return static_cast<int>((tokens + kKvBlockTokens - 1) / kKvBlockTokens); }
 
   // Appends `count` free blocks, each with one owner now, to `table`. All or nothing: false leaves both as they were.
+  // Cached blocks that had to be taken are listed in evicted().
   bool Allocate(int count, std::vector<int32_t>* table);
-  // One more owner of a block in use; it is read-only until it has one owner again.
+  // One more owner of a block that is in use or cached; it is read-only while it has several.
   void Share(int32_t block);
-  // One owner less; without owners it is free. REQUIRES: the block is in use.
+  // One owner less; without owners it is free, or cached if it is kept. REQUIRES: the block is in use.
   void Release(int32_t block);
-  // Releases a whole table, last block first, and empties it.
+  // Releases a whole table, last block first, and empties it: of a chain the end is evicted before the beginning.
   void ReleaseAll(std::vector<int32_t>* table);
+
+  // The block's content may be wanted again. REQUIRES: it is in use.
+  void Keep(int32_t block);
+  // Nobody will ask for the content any more; a cached block becomes a free one.
+  void Drop(int32_t block);
+  bool is_kept(int32_t block) const { return kept_[block] != 0; }
+
+  // Blocks that Allocate took from the cache since ClearEvicted, in that order; they are not kept any more.
+  std::span<const int32_t> evicted() const { return evicted_; }
+  void ClearEvicted() { evicted_.clear(); }
 
   bool IsWritable(int32_t block) const { return references(block) == 1; }
 
@@ -40,8 +57,16 @@ class BlockPool {
   std::string Audit() const;
 
  private:
-  std::vector<int32_t> references_;  // [blocks] owners
-  std::vector<int32_t> free_;        // a stack
+  int32_t Take();
+  void LinkNewest(int32_t block);
+  void Unlink(int32_t block);
+
+  std::vector<int32_t> references_;        // [blocks] owners
+  std::vector<uint8_t> kept_;              // [blocks]
+  std::vector<int32_t> free_;              // a stack
+  std::vector<int32_t> newer_, older_;     // [blocks + 1] a ring of the cached; the last place is between newest, oldest
+  std::vector<int32_t> evicted_;
+  int cached_ = 0, shared_ = 0;
 };
 
 }  // namespace hone

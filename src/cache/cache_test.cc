@@ -2,6 +2,7 @@
 // made files.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -66,6 +67,36 @@ TEST(BlockPoolDeathTest, MisuseIsCaught) {
   EXPECT_DEATH(pool.Release(2), "");
 }
 
+TEST(BlockPool, KeptBlocksStayUntilNothingElseIsFree) {
+  BlockPool pool(4);
+  std::vector<int32_t> a, b, c;
+  ASSERT_TRUE(pool.Allocate(3, &a));
+  for (const int32_t block : a) pool.Keep(block);
+  const std::vector<int32_t> table = a;
+  pool.ReleaseAll(&a);
+  EXPECT_EQ(pool.free_blocks(), 4);
+  EXPECT_EQ(pool.cached_blocks(), 3);
+  EXPECT_EQ(pool.used_blocks(), 0);
+  ASSERT_TRUE(pool.Allocate(1, &b));  // the one that nobody kept
+  EXPECT_TRUE(pool.evicted().empty());
+  EXPECT_EQ(std::count(table.begin(), table.end(), b[0]), 0);
+  pool.Share(table[2]);  // a cached block is in use again
+  EXPECT_EQ(pool.references(table[2]), 1);
+  EXPECT_EQ(pool.cached_blocks(), 2);
+  ASSERT_TRUE(pool.Allocate(1, &c));  // the end of the table went first: table[1] is older than table[0]
+  EXPECT_EQ(c[0], table[1]);
+  ASSERT_EQ(pool.evicted().size(), 1u);
+  EXPECT_EQ(pool.evicted()[0], table[1]);
+  EXPECT_FALSE(pool.is_kept(table[1]));
+  pool.ClearEvicted();
+  pool.Drop(table[0]);
+  EXPECT_EQ(pool.cached_blocks(), 0);
+  EXPECT_EQ(pool.free_blocks(), 1);
+  pool.Release(table[2]);
+  EXPECT_EQ(pool.cached_blocks(), 1);
+  EXPECT_EQ(pool.Audit(), "");
+}
+
 TEST(BlockPool, RandomUseConservesBlocks) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);
@@ -92,6 +123,56 @@ TEST(BlockPool, RandomUseConservesBlocks) {
       ASSERT_EQ(pool.Audit(), "");
       ASSERT_EQ(pool.used_blocks(), static_cast<int>(owners.size()));
       for (const auto& [block, count] : owners) ASSERT_EQ(pool.references(block), count);
+    }
+  }
+}
+
+TEST(BlockPool, RandomUseWithKeptBlocksEvictsTheOldest) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Rng rng(seed);
+    const int blocks = static_cast<int>(1 + rng.Below(12));
+    BlockPool pool(blocks);
+    std::map<int32_t, int> owners;
+    std::set<int32_t> kept;
+    std::vector<int32_t> cached;  // oldest first
+    for (int i = 0; i < 300; ++i) {
+      const uint64_t what = rng.Below(6);
+      const int32_t block = static_cast<int32_t>(rng.Below(static_cast<uint64_t>(blocks)));
+      const auto at = std::find(cached.begin(), cached.end(), block);
+      if (what == 0) {
+        std::vector<int32_t> got;
+        const size_t uncached = static_cast<size_t>(blocks) - owners.size() - cached.size();
+        const bool fits = owners.size() < static_cast<size_t>(blocks);
+        ASSERT_EQ(pool.Allocate(1, &got), fits);
+        if (!fits) continue;
+        ASSERT_EQ(pool.evicted().size(), uncached == 0 ? 1u : 0u);
+        if (uncached == 0) {
+          ASSERT_EQ(got[0], cached.front());
+          cached.erase(cached.begin());
+          kept.erase(got[0]);
+        }
+        pool.ClearEvicted();
+        owners[got[0]] = 1;
+      } else if (what == 1 && owners.count(block)) {
+        pool.Keep(block);
+        kept.insert(block);
+      } else if (what == 2 && (owners.count(block) || at != cached.end())) {
+        pool.Share(block);
+        if (at != cached.end()) cached.erase(at);
+        ++owners[block];
+      } else if (what == 3) {
+        pool.Drop(block);
+        kept.erase(block);
+        if (at != cached.end()) cached.erase(at);
+      } else if (owners.count(block)) {
+        pool.Release(block);
+        if (--owners[block] > 0) continue;
+        owners.erase(block);
+        if (kept.count(block)) cached.push_back(block);
+      }
+      ASSERT_EQ(pool.Audit(), "");
+      ASSERT_EQ(pool.cached_blocks(), static_cast<int>(cached.size()));
+      ASSERT_EQ(pool.used_blocks(), static_cast<int>(owners.size()));
     }
   }
 }

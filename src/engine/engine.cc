@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -22,9 +23,18 @@
 #include "engine/engine_options.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/step_controller.h"
+#include "engine/step_work.h"
 
 namespace hone {
 namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+uint64_t RandomSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) ^ device();
+}
 
 class CacheLayers final : public KvLayers {
  public:
@@ -42,11 +52,14 @@ class EngineImpl final : public Engine {
   ~EngineImpl() override { Stop(); }
 
   Result<SequenceId> Submit(SequenceRequest request, EventCallback callback) override;
+  Result<std::vector<SequenceId>> SubmitGroup(const SequenceRequest& request,
+                                              std::vector<EventCallback> callbacks) override;
   void Cancel(SequenceId id) override;
   bool Step() override;
   void Start() override;
   void Stop() override;
   EngineStats stats() const override;
+  std::vector<StepRecord> StepsAfter(uint64_t after) const override;
   const ModelConfig& model_config() const override { return model_->config(); }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const EngineOptions& options() const override { return options_; }
@@ -55,6 +68,7 @@ class EngineImpl final : public Engine {
   struct Mail {
     std::unique_ptr<Sequence> submitted;  // or, if empty,
     SequenceId cancelled = 0;
+    std::string root;  // of the submitted sequence: with whom it shares blocks
   };
   struct Delivery {
     SequenceEvent event;
@@ -65,12 +79,18 @@ class EngineImpl final : public Engine {
   void Loop();
   bool RunStep();
   bool ReadMail();
-  void Execute(const StepBatch& batch);
-  void Sample();
-  void Commit(const StepBatch& batch);
+  void Admit(Mail* mail);
+  void EndLate();
+  void BeginSequences(const StepBatch& batch);
+  void CommitTokens(double now);
+  void CommitPrompts(const StepBatch& batch, double now);
+  void Record(double ms);
   void Finish(SequenceId id, SequenceEvent event);
   void CancelAll();
   void Deliver();
+  std::string RootOf(const SequenceRequest& request, SequenceId group) const;
+  double EndOfQueueing(const Sequence& sequence) const;
+  double EndOfTime(const Sequence& sequence) const;
   double Now() const { return runtime_.clock->Now(); }
   Sequence& Get(SequenceId id) { return *sequences_.at(id); }
 
@@ -79,6 +99,7 @@ class EngineImpl final : public Engine {
   const Runtime runtime_;
   const EngineOptions options_;
   const std::vector<int32_t> end_ids_;
+  const int short_range_;
 
   BlockPool pool_;
   KvCache cache_;
@@ -86,21 +107,18 @@ class EngineImpl final : public Engine {
   Scheduler scheduler_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
 
-  // The step under way; reserved for the largest one.
-  std::vector<int32_t> tokens_;
-  std::vector<SequenceRows> rows_;
-  std::vector<int32_t> logit_rows_;
-  std::vector<Sequence*> sampling_;  // one a logit row
-  std::vector<TokenResult> chosen_;  // one a logit row
-  Buffer logits_;                    // [max_sequences][V]
-  std::vector<Candidates> scratch_;  // one a thread
+  StepWork work_;
+  StepController controller_;
+  double next_late_ = kNever;  // nobody is late before
   std::vector<Delivery> deliveries_, delivering_;
+  StepRecord record_;    // of the last step; number 0: there was none
   EngineStats counted_;  // the sums, before they are published
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
   std::vector<Mail> mail_;
   EngineStats published_;
+  std::vector<StepRecord> records_;  // a ring of kStepRecords, by number
   int in_flight_ = 0;  // submitted and not finished
   SequenceId last_id_ = 0;
   Rng seeds_;
@@ -110,9 +128,22 @@ class EngineImpl final : public Engine {
   std::thread thread_;
 };
 
-uint64_t RandomSeed() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) ^ device();
+// Longest sequence whose keys do not depend on how long it may get; longrope has two sets of factors.
+int ShortRange(const ModelConfig& config) {
+  double least = std::numeric_limits<int>::max();
+  for (const RopeConfig& rope : config.ropes) {
+    if (rope.scaling == RopeScaling::kLongRope) least = std::min(least, rope.original_context);
+  }
+  return static_cast<int>(least);
+}
+
+SchedulerLimits LimitsOf(const EngineOptions& options) {
+  return {.step_tokens = options.step_tokens,
+          .max_sequences = options.max_sequences,
+          .prompt_logit_rows = std::min(kPromptLogitRows, options.step_tokens),
+          .policy = FindPolicy(options.policy),
+          .keep = options.prefix_cache,
+          .secret = RandomSeed()};
 }
 
 EngineImpl::EngineImpl(std::shared_ptr<Model> model, std::shared_ptr<const Tokenizer> tokenizer, const Runtime& runtime,
@@ -122,57 +153,85 @@ EngineImpl::EngineImpl(std::shared_ptr<Model> model, std::shared_ptr<const Token
       runtime_(runtime),
       options_(resolved.options),
       end_ids_(tokenizer_->end_ids()),
+      short_range_(ShortRange(model_->config())),
       pool_(resolved.cache.blocks),
       cache_(resolved.cache),
       layers_(&cache_),
-      scheduler_({.step_tokens = options_.step_tokens, .max_sequences = options_.max_sequences}, &pool_),
-      logits_(sizeof(float) * options_.max_sequences * model_->config().vocab),
-      scratch_(runtime.threads != nullptr ? runtime.threads->count() : 1),
+      scheduler_(LimitsOf(options_), &pool_),
+      work_(options_.step_tokens, options_.max_sequences, options_.max_sequences + kPromptLogitRows,
+            model_->config().vocab, runtime.threads != nullptr ? runtime.threads->count() : 1),
+      controller_(options_.step_ms, options_.step_tokens),
       seeds_(RandomSeed()) {
-  tokens_.reserve(options_.step_tokens);
-  rows_.reserve(options_.max_sequences);
-  logit_rows_.reserve(options_.max_sequences);
-  sampling_.reserve(options_.max_sequences);
-  chosen_.resize(options_.max_sequences);
   deliveries_.reserve(2 * options_.max_sequences);
   delivering_.reserve(2 * options_.max_sequences);
-  for (Candidates& scratch : scratch_) scratch.Reserve(model_->config().vocab);
+  records_.resize(kStepRecords);
   published_.blocks = counted_.blocks = pool_.blocks();
 }
 
 Result<SequenceId> EngineImpl::Submit(SequenceRequest request, EventCallback callback) {
+  std::vector<EventCallback> callbacks;
+  callbacks.push_back(std::move(callback));
+  HONE_TRY(const std::vector<SequenceId> ids, SubmitGroup(request, std::move(callbacks)));
+  return ids[0];
+}
+
+Result<std::vector<SequenceId>> EngineImpl::SubmitGroup(const SequenceRequest& request,
+                                                        std::vector<EventCallback> callbacks) {
   HONE_RETURN_IF_ERROR(CheckRequest(request, model_->config().vocab, options_.context));
-  HONE_CHECK(callback != nullptr);
-  SequenceId id = 0;
-  uint64_t seed = 0;
+  const int count = static_cast<int>(callbacks.size());
+  SequenceId first = 0;
+  std::vector<uint64_t> seeds;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return Error{ErrorCode::kCancelled, "the engine is stopped"};
-    if (in_flight_ >= options_.max_sequences + options_.max_queue) {
-      return Error{ErrorCode::kLimit,
-                   fmt::format("the queue is full: {} sequences run or wait; try again later", in_flight_)};
+    if (in_flight_ + count > options_.max_sequences + options_.max_queue) {
+      return Error{ErrorCode::kLimit, fmt::format("the queue is full: {} sequences run or wait and {} more are asked "
+                                                  "for, of {} at most; try again later",
+                                                  in_flight_, count, options_.max_sequences + options_.max_queue)};
     }
-    ++in_flight_;
-    id = ++last_id_;
-    // 53 bits: every JSON reader gives such a seed back as it was.
-    seed = request.sampling.seed.value_or(seeds_.Next() >> 11);
+    in_flight_ += count;
+    first = last_id_ + 1;
+    last_id_ += static_cast<SequenceId>(count);
+    for (int i = 0; i < count; ++i) {
+      // 53 bits: every JSON reader gives such a seed back as it was.
+      seeds.push_back(request.sampling.seed ? *request.sampling.seed + static_cast<uint64_t>(i) : seeds_.Next() >> 11);
+    }
   }
-  auto sequence = std::make_unique<Sequence>(id, std::move(request), std::move(callback), seed, options_.context,
-                                             tokenizer_, end_ids_, Now());
+  std::vector<Mail> mail;
+  std::vector<SequenceId> ids;
+  const std::string root = RootOf(request, count > 1 ? first : 0);
+  for (int i = 0; i < count; ++i) {
+    HONE_CHECK(callbacks[i] != nullptr);
+    ids.push_back(first + static_cast<SequenceId>(i));
+    mail.push_back({std::make_unique<Sequence>(ids.back(), request, std::move(callbacks[i]), seeds[i],
+                                               options_.context, tokenizer_, end_ids_, Now()),
+                    0, root});
+  }
   const std::lock_guard lock(mutex_);
   if (closed_) {  // stopped between the two locks: nobody would read the mail
-    --in_flight_;
+    in_flight_ -= count;
     return Error{ErrorCode::kCancelled, "the engine is stopped"};
   }
-  mail_.push_back({std::move(sequence), 0});
+  for (Mail& item : mail) mail_.push_back(std::move(item));
   wake_.notify_one();
-  return id;
+  return ids;
+}
+
+// Everything but tokens that the keys and values of a prompt depend on, and the tenant. Without a prefix cache only the
+// sequences of a group share their prompt.
+std::string EngineImpl::RootOf(const SequenceRequest& request, SequenceId group) const {
+  if (!options_.prefix_cache) return group == 0 ? "" : fmt::format("group {}", group);
+  const int room = options_.context - static_cast<int>(request.prompt.size());
+  const int output = request.max_tokens > 0 ? std::min(request.max_tokens, room) : room;
+  const bool is_long = static_cast<int>(request.prompt.size()) + output > short_range_;
+  const std::string format = fmt::format("{}{}", static_cast<int>(options_.kv), is_long ? " long" : "");
+  return PrefixRootText(options_.weights_digest, "", format, request.salt);
 }
 
 void EngineImpl::Cancel(SequenceId id) {
   const std::lock_guard lock(mutex_);
   if (closed_ || id == 0 || id > last_id_) return;
-  mail_.push_back({nullptr, id});
+  mail_.push_back({nullptr, id, ""});
   wake_.notify_one();
 }
 
@@ -183,6 +242,17 @@ EngineStats EngineImpl::stats() const {
   return stats;
 }
 
+std::vector<StepRecord> EngineImpl::StepsAfter(uint64_t after) const {
+  std::vector<StepRecord> result;
+  const std::lock_guard lock(mutex_);
+  const uint64_t last = published_.steps;
+  if (after >= last) return result;
+  for (uint64_t number = std::max(after + 1, last > kStepRecords ? last - kStepRecords + 1 : 1); number <= last; ++number) {
+    result.push_back(records_[number % kStepRecords]);
+  }
+  return result;
+}
+
 bool EngineImpl::Step() {
   HONE_CHECK(!thread_.joinable(), "Step beside a started engine");
   return RunStep();
@@ -190,10 +260,18 @@ bool EngineImpl::Step() {
 
 bool EngineImpl::RunStep() {
   bool worked = ReadMail();
-  if (const StepBatch& batch = scheduler_.Schedule(); !batch.sequences.empty()) {
-    Execute(batch);
-    Sample();
-    Commit(batch);
+  EndLate();
+  const double start = Now();
+  if (const StepBatch& batch = scheduler_.Schedule(controller_.Budget(scheduler_.demand())); !batch.sequences.empty()) {
+    BeginSequences(batch);
+    for (const BlockCopy& copy : batch.copies) cache_.CopyBlock(copy.from, copy.to);
+    work_.Build(batch, scheduler_, [this](SequenceId id) -> Sequence& { return Get(id); });
+    work_.Run(*model_, layers_, runtime_.threads);
+    const double now = Now();
+    scheduler_.Commit();
+    CommitPrompts(batch, now);
+    CommitTokens(now);
+    Record(1e3 * (Now() - start));
     worked = true;
   }
   Deliver();
@@ -208,82 +286,124 @@ bool EngineImpl::ReadMail() {
   }
   for (Mail& item : mail) {
     if (item.submitted != nullptr) {
-      Sequence& sequence = *item.submitted;
-      // ResolveOptions gives the pool at least one context, and no sequence is longer.
-      HONE_CHECK(scheduler_.Add(sequence.id(), static_cast<int>(sequence.tokens().size()), sequence.final_length()));
-      sequences_[sequence.id()] = std::move(item.submitted);
+      Admit(&item);
     } else if (const auto it = sequences_.find(item.cancelled); it != sequences_.end()) {
-      Finish(item.cancelled, it->second->End(FinishReason::kCancelled, "", Now()));
+      ++counted_.cancelled;
+      Finish(item.cancelled, it->second->End(FinishReason::kCancelled, Now()));
     }
   }
   return !mail.empty();
 }
 
-// One forward pass over the rows of all sequences in the batch.
-void EngineImpl::Execute(const StepBatch& batch) {
-  tokens_.clear();
-  rows_.clear();
-  logit_rows_.clear();
-  sampling_.clear();
+void EngineImpl::Admit(Mail* mail) {
+  Sequence& sequence = *mail->submitted;
+  // ResolveOptions gives the pool at least one context, and no sequence is longer.
+  HONE_CHECK(scheduler_.Add({.id = sequence.id(),
+                             .tokens = sequence.tokens(),
+                             .final_length = sequence.final_length(),
+                             .priority = sequence.request().priority,
+                             .root = std::move(mail->root),
+                             .reuse = sequence.MayReusePrefix(),
+                             .prompt_logits = sequence.WantsPromptLogits()}));
+  next_late_ = std::min({next_late_, EndOfQueueing(sequence), EndOfTime(sequence)});
+  sequences_[sequence.id()] = std::move(mail->submitted);
+}
+
+double EngineImpl::EndOfQueueing(const Sequence& sequence) const {
+  if (sequence.was_admitted()) return kNever;
+  const double asked = sequence.request().queue_timeout_s, limit = asked > 0 ? asked : options_.queue_timeout_s;
+  return limit > 0 ? sequence.submitted_at() + limit : kNever;
+}
+
+double EngineImpl::EndOfTime(const Sequence& sequence) const {
+  const double asked = sequence.request().timeout_s, limit = asked > 0 ? asked : options_.request_timeout_s;
+  return limit > 0 ? sequence.submitted_at() + limit : kNever;
+}
+
+// Sequences whose time is over end before they cost another step.
+void EngineImpl::EndLate() {
   const double now = Now();
-  for (const SequenceId id : batch.admitted) Get(id).Admitted(now);
+  if (now < next_late_) return;
+  std::vector<SequenceId> late;
+  next_late_ = kNever;
+  for (const auto& [id, sequence] : sequences_) {
+    const double end = std::min(EndOfQueueing(*sequence), EndOfTime(*sequence));
+    if (end <= now) {
+      late.push_back(id);
+    } else {
+      next_late_ = std::min(next_late_, end);
+    }
+  }
+  std::sort(late.begin(), late.end());
+  for (const SequenceId id : late) {
+    Sequence& sequence = Get(id);
+    ++counted_.timed_out;
+    const bool queueing = EndOfQueueing(sequence) <= now;
+    const char* what = queueing ? "it waited in the queue for {:.1f} s, its limit; the server is busy, try again later"
+                                : "it took {:.1f} s, its limit of time";
+    Finish(id, sequence.Fail(queueing ? EndCause::kQueueTime : EndCause::kRequestTime,
+                             fmt::format(fmt::runtime(what), now - sequence.submitted_at()), now));
+  }
+}
+
+void EngineImpl::BeginSequences(const StepBatch& batch) {
+  const double now = Now();
+  for (const SequenceId id : batch.preempted) Get(id).Preempted();
+  for (const Admission& admission : batch.admitted) {
+    Sequence& sequence = Get(admission.id);
+    if (!sequence.Admitted(now, admission.cached) || !options_.prefix_cache || !sequence.MayReusePrefix()) continue;
+    counted_.prefix_query_tokens += static_cast<uint64_t>(sequence.prompt_tokens());
+    counted_.prefix_hit_tokens += static_cast<uint64_t>(admission.cached);
+  }
+}
+
+void EngineImpl::CommitPrompts(const StepBatch& batch, double now) {
+  for (StepWork::Chosen& chosen : work_.chosen()) {
+    if (chosen.prompt_position >= 0) chosen.sequence->TakeScore(std::move(chosen.token));
+  }
   for (const StepSequence& step : batch.sequences) {
     Sequence& sequence = Get(step.id);
-    const auto ids = sequence.tokens().subspan(step.first_position, step.rows);
-    rows_.push_back({.first_row = static_cast<int>(tokens_.size()),
-                     .rows = step.rows,
-                     .first_position = step.first_position,
-                     .final_length = sequence.final_length(),
-                     .blocks = scheduler_.blocks(step.id).data()});
-    tokens_.insert(tokens_.end(), ids.begin(), ids.end());
-    if (!step.samples) continue;
-    logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
-    sampling_.push_back(&sequence);
+    counted_.prompt_tokens += static_cast<uint64_t>(sequence.CountPrompt(step.first_position + step.rows));
+    if (!step.samples || !sequence.prompt_only()) continue;
+    SequenceEvent event = sequence.EndOfPrompt(now);
+    counted_.failed += event.finish == FinishReason::kError ? 1 : 0;
+    Finish(step.id, std::move(event));
   }
-  model_->Forward({.tokens = tokens_, .sequences = rows_, .logit_rows = logit_rows_}, layers_, logits_.as<float>());
 }
 
-// Each sequence chooses from its own logits with its own state, so it does not matter which thread does it.
-void EngineImpl::Sample() {
-  const size_t count = sampling_.size(), vocab = model_->config().vocab;
-  const auto choose = [&](size_t begin, size_t end, Candidates* scratch) {
-    for (size_t i = begin; i < end; ++i) {
-      chosen_[i] = sampling_[i]->Choose(std::span(logits_.as<float>() + i * vocab, vocab), scratch);
-    }
-  };
-  if (count <= 1 || runtime_.threads == nullptr) return choose(0, count, &scratch_[0]);
-  runtime_.threads->Run([&](int worker) {
-    const auto [begin, end] = runtime_.threads->Range(count, 1, worker);
-    choose(begin, end, &scratch_[worker]);
-  });
-}
-
-void EngineImpl::Commit(const StepBatch& batch) {
-  const double now = Now();
-  scheduler_.Commit();
-  ++counted_.steps;
-  for (const StepSequence& step : batch.sequences) {
-    counted_.prompt_tokens += Get(step.id).CountPrompt(step.first_position + step.rows);
-  }
-  for (size_t i = 0; i < sampling_.size(); ++i) {
-    Sequence& sequence = *sampling_[i];
-    if (chosen_[i].id < 0) {
-      Finish(sequence.id(),
-             sequence.End(FinishReason::kError,
-                          "no token is left to choose: the model's logits are not numbers, or the request's "
-                          "bans exclude every token",
-                          now));
+void EngineImpl::CommitTokens(double now) {
+  for (StepWork::Chosen& chosen : work_.chosen()) {
+    if (chosen.prompt_position >= 0) continue;
+    Sequence& sequence = *chosen.sequence;
+    if (chosen.token.id < 0) {
+      ++counted_.failed;
+      Finish(sequence.id(), sequence.Fail(EndCause::kLogits,
+                                          "no token is left to choose: the model's logits are not numbers, or the "
+                                          "request's bans exclude every token",
+                                          now));
       continue;
     }
     ++counted_.output_tokens;
-    SequenceEvent event = sequence.Take(std::move(chosen_[i]), now);
+    const int32_t id = chosen.token.id;
+    SequenceEvent event = sequence.Take(std::move(chosen.token), now);
     if (event.finish != FinishReason::kNone) {
       Finish(sequence.id(), std::move(event));
     } else {
-      scheduler_.Append(sequence.id());
+      scheduler_.Append(sequence.id(), id);
       deliveries_.push_back({std::move(event), nullptr, &sequence.callback});
     }
   }
+}
+
+void EngineImpl::Record(double ms) {
+  StepCost cost = work_.cost();
+  cost.ms = ms;
+  controller_.Observe(cost);
+  record_ = {.number = ++counted_.steps,
+             .prompt_tokens = cost.prompt_tokens,
+             .decode_tokens = cost.decodes,
+             .sequences = work_.sequences(),
+             .ms = static_cast<float>(ms)};
 }
 
 // The sequence is gone; its last event is on its way.
@@ -296,11 +416,16 @@ void EngineImpl::Finish(SequenceId id, SequenceEvent event) {
 void EngineImpl::Deliver() {
   counted_.running = scheduler_.running();
   counted_.blocks_used = pool_.used_blocks();
+  counted_.blocks_shared = pool_.shared_blocks();
+  counted_.blocks_cached = pool_.cached_blocks();
   counted_.preemptions = scheduler_.preemptions();
+  counted_.blocks_copied = scheduler_.copied();
+  counted_.blocks_evicted = scheduler_.evicted();
   const auto is_last = [](const Delivery& delivery) { return delivery.event.finish != FinishReason::kNone; };
   {
     const std::lock_guard lock(mutex_);
     published_ = counted_;
+    if (record_.number == counted_.steps) records_[record_.number % kStepRecords] = record_;
     in_flight_ -= static_cast<int>(std::count_if(deliveries_.begin(), deliveries_.end(), is_last));
   }
   delivering_.swap(deliveries_);
@@ -316,7 +441,8 @@ void EngineImpl::CancelAll() {
   std::vector<SequenceId> ids;
   for (const auto& [id, sequence] : sequences_) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
-  for (const SequenceId id : ids) Finish(id, Get(id).End(FinishReason::kCancelled, "", Now()));
+  counted_.cancelled += ids.size();
+  for (const SequenceId id : ids) Finish(id, Get(id).End(FinishReason::kCancelled, Now()));
   Deliver();
 }
 
@@ -375,7 +501,11 @@ Result<std::vector<SequenceId>> Engine::SubmitGroup(const SequenceRequest& reque
 
 std::vector<StepRecord> Engine::StepsAfter(uint64_t) const { return {}; }
 
-std::vector<std::string> SchedulingPolicies() { return {"fcfs"}; }
+std::vector<std::string> SchedulingPolicies() {
+  std::vector<std::string> names;
+  for (const Policy* policy : Policies()) names.emplace_back(policy->name);
+  return names;
+}
 
 Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<Model> model, std::shared_ptr<const Tokenizer> tokenizer,
                                                const Runtime& runtime, const EngineOptions& options) {

@@ -2,6 +2,7 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace hone {
@@ -20,7 +21,7 @@ Sequence::Sequence(SequenceId id, SequenceRequest request, EventCallback event_c
       submitted_at_(now) {
   request_.prompt.clear();
   const int room = context - prompt_tokens();
-  max_output_ = request_.max_tokens > 0 ? std::min(request_.max_tokens, room) : room;
+  max_output_ = prompt_only() ? 0 : request_.max_tokens > 0 ? std::min(request_.max_tokens, room) : room;
   if (!request_.ignore_end) ending_.insert(ending_.end(), end_ids.begin(), end_ids.end());
   std::sort(ending_.begin(), ending_.end());
 }
@@ -45,9 +46,54 @@ TokenResult Sequence::Choose(std::span<const float> logits, Candidates* scratch)
   return result;
 }
 
+TokenResult Sequence::Score(std::span<const float> logits, int position, Candidates* scratch) const {
+  TokenResult result;
+  result.id = tokens()[position];
+  scratch->Fill(logits);
+  Logprobs logprobs = LogprobsOf(scratch, result.id, request_.prompt_logprobs);
+  result.logprob = logprobs.chosen;
+  result.top = std::move(logprobs.top);
+  result.bytes = tokenizer_->TokenBytes(result.id);
+  return result;
+}
+
+void Sequence::TakeScore(TokenResult token) {
+  prompt_logprobs_.push_back(std::move(token));
+  ++scored_;
+}
+
+// Each position counts once, also if it is computed again after a preemption.
+void Sequence::AddState(int position, std::span<const float> state) {
+  const bool last = request_.pooling == Pooling::kLast;
+  if (last ? position != prompt_tokens() - 1 : position != states_) return;
+  state_sum_.resize(state.size(), 0);
+  for (size_t i = 0; i < state.size(); ++i) state_sum_[i] += double{state[i]};
+  ++states_;
+}
+
+SequenceEvent Sequence::EndOfPrompt(double now) {
+  double squares = 0;
+  for (const double x : state_sum_) squares += x * x;
+  if (request_.pooling != Pooling::kNone && !(squares > 0 && std::isfinite(squares))) {
+    return Fail(EndCause::kLogits, "the model's hidden states are not numbers, or all 0: there is no embedding", now);
+  }
+  if (first_token_at_ < 0) first_token_at_ = now;
+  SequenceEvent event = End(FinishReason::kStop, now);
+  const double scale = 1 / std::sqrt(squares);
+  for (const double x : state_sum_) event.embedding.push_back(static_cast<float>(x * scale));
+  event.prompt_logprobs = std::move(prompt_logprobs_);
+  return event;
+}
+
 SequenceEvent Sequence::Take(TokenResult token, double now) {
   SequenceEvent event;
-  if (first_token_at_ < 0) first_token_at_ = now;
+  if (first_token_at_ < 0) {
+    first_token_at_ = now;
+    event.prompt_logprobs = std::move(prompt_logprobs_);
+  } else {
+    event.since_last_s = now - last_token_at_;
+  }
+  last_token_at_ = now;
   state_.history.Append(token.id);
   const bool ended = IsEnd(token.id);
   if (!ended || request_.include_stop) event.text = matcher_.Push(decoder_.Push(token.id));
@@ -63,10 +109,16 @@ SequenceEvent Sequence::Take(TokenResult token, double now) {
   return event;
 }
 
-SequenceEvent Sequence::End(FinishReason reason, std::string error, double now) {
+SequenceEvent Sequence::Fail(EndCause cause, std::string error, double now) {
+  SequenceEvent event = End(FinishReason::kError, now);
+  event.cause = cause;
+  event.error = std::move(error);
+  return event;
+}
+
+SequenceEvent Sequence::End(FinishReason reason, double now) {
   SequenceEvent event;
   event.finish = reason;
-  event.error = std::move(error);
   Flush(&event);
   Describe(&event, now);
   return event;
@@ -87,6 +139,8 @@ void Sequence::Describe(SequenceEvent* event, double now) const {
   event->prompt_tokens = prompt_tokens();
   event->output_tokens = output_tokens();
   event->seed = seed_;
+  event->cached_tokens = cached_;
+  event->preemptions = preemptions_;
   if (event->finish == FinishReason::kNone) return;
   const double admitted = admitted_at_ < 0 ? now : admitted_at_, first = first_token_at_ < 0 ? now : first_token_at_;
   event->queue_s = admitted - submitted_at_;
@@ -99,8 +153,11 @@ int Sequence::CountPrompt(int computed) {
   return counted - std::exchange(prompt_counted_, counted);
 }
 
-void Sequence::Admitted(double now) {
-  if (admitted_at_ < 0) admitted_at_ = now;
+bool Sequence::Admitted(double now, int cached) {
+  if (was_admitted()) return false;
+  admitted_at_ = now;
+  cached_ = cached;
+  return true;
 }
 
 }  // namespace hone

@@ -1,0 +1,73 @@
+// Recursive least squares with forgetting; a direction that no step excites is not forgotten without end.
+#include "engine/step_controller.h"
+
+#include <algorithm>
+
+namespace hone {
+namespace {
+
+constexpr double kForget = 0.98;
+constexpr double kStartVariance = 1e4, kMostVariance = 1e6;
+constexpr double kOutlier = 4;  // a step that took longer than this many times the prediction counts as that
+
+}  // namespace
+
+StepController::StepController(double target_ms, int most_tokens) : target_ms_(target_ms), most_tokens_(most_tokens) {
+  for (int i = 0; i < kTerms; ++i) covariance_[i][i] = kStartVariance;
+}
+
+// Scaled so that every term is about 1 in an ordinary step.
+StepController::Vector StepController::Features(int decodes, int prompt_tokens, double positions) {
+  return {1, decodes / 8.0, prompt_tokens / 64.0, positions / 65536.0};
+}
+
+double StepController::Predict(int decodes, int prompt_tokens, double positions) const {
+  const Vector x = Features(decodes, prompt_tokens, positions);
+  double ms = 0;
+  for (int i = 0; i < kTerms; ++i) ms += std::max(0.0, weights_[i]) * x[i];
+  return ms;
+}
+
+int StepController::Budget(const SchedulerDemand& demand) const {
+  if (target_ms_ <= 0) return most_tokens_;
+  const double target = demand.decodes > 0 ? target_ms_ : kIdleStretch * target_ms_;
+  const int trusted = std::max(kColdChunk, 2 * largest_chunk_);
+  int low = std::min(kMinChunk, most_tokens_), high = std::max(low, std::min(most_tokens_, trusted));
+  while (low < high) {
+    const int chunk = (low + high + 1) / 2;
+    const double positions = chunk * (demand.prompt_position + 0.5 * chunk);
+    if (Predict(demand.decodes, chunk, positions) <= target) {
+      low = chunk;
+    } else {
+      high = chunk - 1;
+    }
+  }
+  return low;
+}
+
+void StepController::Observe(const StepCost& step) {
+  const Vector x = Features(step.decodes, step.prompt_tokens, step.positions);
+  double ms = step.ms, predicted = 0;
+  for (int i = 0; i < kTerms; ++i) predicted += weights_[i] * x[i];
+  if (observed_ >= 8 && predicted > 0 && step.prompt_tokens <= largest_chunk_) ms = std::min(ms, kOutlier * predicted);
+  ++observed_;
+  largest_chunk_ = std::max(largest_chunk_, step.prompt_tokens);
+
+  Vector px{};
+  double scale = kForget, trace = 0;
+  for (int i = 0; i < kTerms; ++i) {
+    for (int j = 0; j < kTerms; ++j) px[i] += covariance_[i][j] * x[j];
+    scale += x[i] * px[i];
+  }
+  for (int i = 0; i < kTerms; ++i) weights_[i] += px[i] / scale * (ms - predicted);
+  for (int i = 0; i < kTerms; ++i) {
+    for (int j = 0; j < kTerms; ++j) covariance_[i][j] -= px[i] * px[j] / scale;
+    trace += covariance_[i][i];
+  }
+  if (trace / kForget > kMostVariance) return;
+  for (Vector& row : covariance_) {
+    for (double& value : row) value /= kForget;
+  }
+}
+
+}  // namespace hone
