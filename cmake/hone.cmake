@@ -13,6 +13,7 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 find_package(Boost 1.81 REQUIRED)
 find_package(OpenSSL REQUIRED)
+find_package(CURL REQUIRED)
 
 add_library(hone_flags INTERFACE)
 target_include_directories(hone_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
@@ -42,7 +43,7 @@ set(HONE_EXTERNAL_formats nlohmann_json::nlohmann_json)
 set(HONE_EXTERNAL_text PkgConfig::PCRE2 PkgConfig::UTF8PROC nlohmann_json::nlohmann_json)
 set(HONE_EXTERNAL_serve nlohmann_json::nlohmann_json Boost::headers OpenSSL::SSL OpenSSL::Crypto)
 set(HONE_EXTERNAL_measure nlohmann_json::nlohmann_json)
-set(HONE_EXTERNAL_cli nlohmann_json::nlohmann_json CLI11::CLI11)
+set(HONE_EXTERNAL_cli nlohmann_json::nlohmann_json CLI11::CLI11 CURL::libcurl OpenSSL::Crypto)
 
 # Options of one folder. compress: what a quantiser writes depends on every rounding, so nothing may be fused.
 set(HONE_OPTIONS_compress -ffp-contract=off -fno-math-errno)
@@ -77,7 +78,6 @@ function(hone_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} hone_flags GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  target_compile_options(${name} PRIVATE -O0)  # half the time to compile; what they test keeps its own level
   target_compile_options(${name} PRIVATE -O0)  # half the time to compile; what they test keeps its own level
   target_precompile_headers(${name} PRIVATE <gtest/gtest.h> <string> <vector>)
   if(NOT ARG_TIMEOUT)

@@ -6,6 +6,8 @@
 #include <system_error>
 #include <vector>
 
+#include "cli/hub.h"
+
 namespace hone {
 namespace {
 
@@ -43,11 +45,19 @@ Result<std::shared_ptr<const Checkpoint>> OpenModel(const std::string& model) {
     HONE_TRY(const std::string assets, AssetsFolder());
     return Checkpoint::Open(assets + "/" + folder);
   }
+  // A path that is there is what it is; otherwise it may be the name of a model that was pulled.
+  if (const std::optional<HubName> name = ParseHubName(model); name && !fs::exists(model, error)) {
+    HONE_TRY(const HubOptions options, HubOptionsFromEnvironment());
+    HONE_TRY(const std::string path, LocalHubCopy(options, *name));
+    return Checkpoint::Open(path);
+  }
   return Checkpoint::Open(model);
 }
 
 std::string ModelName(const std::string& model, const Checkpoint& checkpoint) {
-  return BuiltinFolder(model) != nullptr ? model : checkpoint.name();
+  std::error_code error;
+  const bool pulled = ParseHubName(model).has_value() && !fs::exists(model, error);
+  return BuiltinFolder(model) != nullptr || pulled ? model : checkpoint.name();
 }
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-// What MODEL on the command line means: builtin and builtin-draft, or a path.
+// What MODEL on the command line means: builtin and builtin-draft, a path, or OWNER/NAME once it was pulled (hub.h).
 #pragma once
 
 #include <memory>

@@ -4,22 +4,32 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "engine/engine.h"
+#include "serve/access_log.h"
+#include "serve/metrics.h"
 #include "serve/serve.h"
+#include "serve/served_model.h"
+#include "serve/tenants.h"
 
 namespace hone {
 
 struct ServeContext {
-  Engine& engine;
-  std::shared_ptr<const ChatTemplate> chat;  // may be null
+  ModelSet models;
   ServeOptions options;
   Runtime runtime;
-  int64_t created = 0;                 // Unix seconds of the start
+  std::optional<Tenants> tenants;       // none: everybody may call
+  std::optional<Digest> admin_key;      // none: admin routes are closed
+  std::unique_ptr<AccessLog> access_log;  // may be null
+  HttpMetrics http;
+  int64_t created = 0;                  // Unix seconds of the start
   std::atomic<bool> stopping{false};
-
-  const Tokenizer& tokenizer() const { return engine.tokenizer(); }
-  int context() const { return engine.options().context; }
+  std::atomic<int> generations{0};      // at work
+  std::shared_ptr<std::atomic<bool>> warm;  // null or true: the first generation is through
 };
+
+// Seconds of the monotonic clock that records and metrics use.
+double MonotonicNow();
 
 }  // namespace hone

@@ -16,6 +16,8 @@ struct ApiError {
   std::string message;
   std::string param;  // "": null
   std::string code;   // "": null
+  int retry_after_s = 1;   // of 429 and 503
+  bool may_retry = true;   // false: clients are told not to try again, whatever the status
 };
 
 // {"error": {"message", "type", "param", "code"}}; the type follows from the status.

@@ -68,6 +68,7 @@ class FakeEngine final : public Engine {
     options_.context = context;
     options_.max_queue = 1000;
     config_.name = "fake";
+    config_.width = 4;
   }
   ~FakeEngine() override { Stop(); }
 
@@ -75,6 +76,8 @@ class FakeEngine final : public Engine {
   //   "full"     Submit fails with kLimit            "crash"    after three tokens the sequence ends with kError
   //   "endless"  tokens until cancelled              "hold"     nothing until cancelled or released
   //   "huge"     like endless, 64 KiB a token        "emoji"    text whose characters take several tokens
+  //   "say"      the tokens given to Say, then stop  "late"     kError for its time in the queue
+  //   "slow"     kError for its whole time           "nan"      kError without a token left
   // Otherwise "w0 w1 w2 ..." one word a token, "stop" after ten, or "length" at max_tokens.
   Result<SequenceId> Submit(SequenceRequest request, EventCallback callback) override {
     std::string text;
@@ -145,7 +148,7 @@ class FakeEngine final : public Engine {
 
   EngineStats stats() const override {
     std::lock_guard lock(mutex_);
-    EngineStats stats;
+    EngineStats stats = stats_;
     stats.running = static_cast<int>(sequences_.size());
     return stats;
   }
@@ -154,6 +157,14 @@ class FakeEngine final : public Engine {
   const EngineOptions& options() const override { return options_; }
 
   // For tests.
+  void Say(std::vector<std::string> tokens) {
+    std::lock_guard lock(mutex_);
+    say_ = std::move(tokens);
+  }
+  void SetStats(const EngineStats& stats) {
+    std::lock_guard lock(mutex_);
+    stats_ = stats;
+  }
   std::vector<SequenceRequest> requests() const {
     std::lock_guard lock(mutex_);
     return requests_;
@@ -186,6 +197,35 @@ class FakeEngine final : public Engine {
   bool Next(Sequence& sequence, SequenceEvent* event) {
     if (sequence.Says("hold") && !released_) return false;
     const int i = sequence.produced++;
+    event->prompt_tokens = static_cast<int>(sequence.request.prompt.size());
+    if (i == 0 && sequence.request.prompt_logprobs >= 0) {
+      for (size_t k = 1; k < sequence.request.prompt.size(); ++k) {
+        TokenResult token{.id = sequence.request.prompt[k], .logprob = -0.25f};
+        for (int best = 0; best < sequence.request.prompt_logprobs; ++best) token.top.push_back({'a' + best, -0.125f});
+        event->prompt_logprobs.push_back(std::move(token));
+      }
+    }
+    if (sequence.request.prompt_only) {
+      event->finish = FinishReason::kStop;
+      if (sequence.request.pooling == Pooling::kMean) event->embedding = {0.6f, 0.8f, 0, 0};
+      if (sequence.request.pooling == Pooling::kLast) event->embedding = {0, 0, 0, 1};
+      return true;
+    }
+    if (sequence.Says("late") || sequence.Says("slow") || sequence.Says("nan")) {
+      event->finish = FinishReason::kError;
+      event->cause = sequence.Says("late") ? EndCause::kQueueTime : sequence.Says("slow") ? EndCause::kRequestTime : EndCause::kLogits;
+      event->error = "the script says so";
+      return true;
+    }
+    if (sequence.Says("say")) {
+      if (i < static_cast<int>(say_.size())) {
+        event->text = say_[static_cast<size_t>(i)];
+        event->tokens.push_back({.id = 'w', .bytes = event->text, .logprob = -0.5f});
+      }
+      event->output_tokens = sequence.produced;
+      if (i + 1 >= static_cast<int>(say_.size())) event->finish = FinishReason::kStop;
+      return true;
+    }
     std::string bytes = "w" + std::to_string(i) + " ";
     if (sequence.Says("huge")) bytes = std::string(64 << 10, 'x');
     event->text = bytes;
@@ -196,10 +236,9 @@ class FakeEngine final : public Engine {
     TokenResult token;
     token.id = 'w';
     token.bytes = bytes;
-    token.logprob = -0.5f;
+    token.logprob = -0.5f - 0.125f * static_cast<float>(sequence.request.sampling.seed.value_or(0) % 4);
     for (int k = 0; k < sequence.request.logprobs; ++k) token.top.push_back({'a' + k, -0.5f - static_cast<float>(k)});
     event->tokens.push_back(std::move(token));
-    event->prompt_tokens = static_cast<int>(sequence.request.prompt.size());
     event->cached_tokens = 2;
     event->output_tokens = sequence.produced;
     event->seed = sequence.request.sampling.seed.value_or(12345);
@@ -224,6 +263,8 @@ class FakeEngine final : public Engine {
   std::vector<SequenceRequest> requests_;
   std::set<SequenceId> cancels_, cancel_calls_;
   SequenceId next_id_ = 1;
+  std::vector<std::string> say_;
+  EngineStats stats_;
   int fail_after_ = -1;
   std::atomic<bool> stop_{false}, released_{false};
   std::thread thread_;

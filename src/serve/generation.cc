@@ -2,62 +2,80 @@
 // answer. However a request ends (done, failed, abandoned), End() is the last word: what comes after it is dropped.
 #include "serve/generation.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <deque>
 #include <mutex>
 #include <utility>
 
-#include "serve/error.h"
-
 namespace hone {
 namespace {
 
-const ApiError kStopping{503, "the server is stopping", "", "unavailable"};
+ApiError Stopping() { return {503, "the server is stopping", "", "unavailable"}; }
 
-std::string Sse(std::string json) {
-  json.insert(0, "data: ");
-  json.append("\n\n");
-  return json;
+// When to come back: the time that the sequences before a new one take, as far as the last ones tell.
+int RetryAfter(const ServedModel& model) {
+  const EngineStats stats = model.engine->stats();
+  const double rounds = static_cast<double>(stats.waiting) / std::max(1, model.engine->options().max_sequences);
+  const double seconds = std::ceil(model.metrics.e2e_s.mean() * std::max(1.0, rounds));
+  return static_cast<int>(std::clamp(seconds, 1.0, static_cast<double>(kMaxRetryAfterSeconds)));
 }
 
-// Owned by the engine's callbacks until its sequences end. The mutex guards what both threads touch; the rest belongs to the
-// I/O thread once Run has returned.
+ApiError ErrorOf(const SequenceEvent& event, const ServedModel& model) {
+  if (event.finish == FinishReason::kCancelled) return Stopping();
+  switch (event.cause) {
+    case EndCause::kQueueTime:
+      return {429, "the request waited too long for its turn: " + event.error, "", "queue_timeout", RetryAfter(model)};
+    case EndCause::kRequestTime:
+      return {408, "the request took too long: " + event.error, "", "request_timeout", 1, false};
+    case EndCause::kLogits:
+      return {500, "generation failed: " + event.error, "", "internal_error", 1, false};
+    case EndCause::kNone: break;
+  }
+  return {500, "generation failed: " + event.error, "", "internal_error"};
+}
+
+// Owned by the engine's callbacks until its sequences end. The mutex guards what both threads touch.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  Generation(Engine& engine, GenerationRequest request, std::shared_ptr<ResponseWriter> writer)
-      : engine_(engine), request_(std::move(request)), writer_(std::move(writer)), choices_(request_.sequences.size()) {}
+  Generation(ServeContext& context, std::shared_ptr<ServedModel> model, const HttpRequest& from, GenerationRequest request,
+             std::shared_ptr<ResponseWriter> writer)
+      : context_(context), model_(std::move(model)), request_(std::move(request)), record_(from.record), writer_(std::move(writer)) {
+    for (const PromptChoices& prompt : request_.prompts) {
+      for (int i = 0; i < prompt.count; ++i) choices_.push_back({.first_of_prompt = i == 0});
+    }
+    if (record_ == nullptr) record_ = std::make_shared<RequestRecord>();
+    record_->model = context_.options.name;
+    record_->weights = model_->number;
+    record_->streamed = request_.stream;
+    for (PromptChoices& prompt : request_.prompts) {
+      // The tenant's salt and the request's narrow each other; a priority of the request counts within the tenant's.
+      prompt.sequence.salt = from.caller.cache_salt + prompt.sequence.salt;
+      prompt.sequence.priority += from.caller.priority;
+    }
+  }
 
   void Run() {
-    const EngineOptions& options = engine_.options();
+    const EngineOptions& options = model_->engine->options();
     if (const size_t most = static_cast<size_t>(options.max_sequences + options.max_queue); choices_.size() > most) {
-      return writer_->Send(ErrorResponse({400, "the request asks for " + std::to_string(choices_.size()) +
-                                          " answers, more than the " + std::to_string(most) + " that this server holds at once",
-                                          "n", "invalid_value"}));
+      return Refuse({400, "the request asks for " + std::to_string(choices_.size()) + " answers, more than the " +
+                              std::to_string(most) + " that this server holds at once", "n", "invalid_value"});
     }
-    std::vector<SequenceId> ids;
-    for (size_t i = 0; i < choices_.size(); ++i) {
-      Result<SequenceId> id = engine_.Submit(std::move(request_.sequences[i]), [self = shared_from_this(), i](
-                                                                                  const SequenceEvent& event) {
-        self->OnEvent(static_cast<int>(i), event);
-      });
-      if (!id) {
-        {
-          std::lock_guard lock(mutex_);
-          ended_ = true;
-        }
-        for (const SequenceId other : ids) engine_.Cancel(other);
-        return writer_->Send(ErrorResponse(FromError(id.error())));
-      }
-      ids.push_back(*id);
+    if (context_.generations.fetch_add(1) >= context_.options.request_limits.requests) {
+      context_.generations.fetch_sub(1);
+      return Refuse({429, "as many requests as this server works on at once (" +
+                              std::to_string(context_.options.request_limits.requests) + ") are at work", "", "queue_full",
+                     RetryAfter(*model_)});
     }
-    {
-      std::lock_guard lock(mutex_);
-      ids_ = std::move(ids);
-    }
+    counted_ = true;
+    if (auto error = Submit()) return Refuse(std::move(*error));
     if (request_.stream) {
       HttpResponse head;
       head.content_type = "text/event-stream; charset=utf-8";
       head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-      writer_->StartStream(std::move(head), ": ping\n\n", Sse(ErrorJson(kStopping)));
+      writer_->StartStream(std::move(head), ": ping\n\n", request_.shape->Failed(Stopping()));
+      writer_->Write(request_.shape->Begin());
     }
     writer_->OnGone([self = shared_from_this()] { self->Abandon(); });
     {
@@ -71,12 +89,56 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   struct Choice {
+    bool first_of_prompt = true;
     bool opened = false, finished = false;
     int prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
+    bool began = false;  // a token was seen; the engine's thread only
   };
+
+  std::optional<ApiError> Submit() {
+    std::vector<SequenceId> ids;
+    int choice = 0;
+    for (PromptChoices& prompt : request_.prompts) {
+      model_->metrics.request_n.Observe(prompt.count);
+      model_->metrics.request_max_tokens.Observe(prompt.sequence.max_tokens);
+      std::vector<EventCallback> callbacks;
+      for (int i = 0; i < prompt.count; ++i, ++choice) {
+        callbacks.push_back([self = shared_from_this(), choice](const SequenceEvent& event) { self->OnEvent(choice, event); });
+      }
+      Result<std::vector<SequenceId>> group = SubmitGroup(prompt, std::move(callbacks));
+      if (!group) {
+        {
+          std::lock_guard lock(mutex_);
+          ended_ = true;
+        }
+        for (const SequenceId other : ids) model_->engine->Cancel(other);
+        ApiError error = FromError(group.error());
+        if (error.status == 429) error.retry_after_s = RetryAfter(*model_);
+        return error;
+      }
+      ids.insert(ids.end(), group->begin(), group->end());
+      prompt.sequence = {};
+    }
+    std::lock_guard lock(mutex_);
+    ids_ = std::move(ids);
+    return std::nullopt;
+  }
+
+  Result<std::vector<SequenceId>> SubmitGroup(PromptChoices& prompt, std::vector<EventCallback> callbacks) {
+    if (callbacks.size() > 1) return model_->engine->SubmitGroup(prompt.sequence, std::move(callbacks));
+    HONE_TRY(const SequenceId id, model_->engine->Submit(std::move(prompt.sequence), std::move(callbacks.front())));
+    return std::vector<SequenceId>{id};
+  }
+
+  void Refuse(ApiError error) {
+    Uncount();
+    record_->error_code = error.code;
+    writer_->Send(ErrorResponse(error));
+  }
 
   // The engine's thread.
   void OnEvent(int choice, const SequenceEvent& event) {
+    Measure(choices_[static_cast<size_t>(choice)], event);
     {
       std::lock_guard lock(mutex_);
       if (ended_) return;
@@ -85,6 +147,32 @@ class Generation : public std::enable_shared_from_this<Generation> {
       posted_ = true;
     }
     PostDrain();
+  }
+
+  void Measure(Choice& choice, const SequenceEvent& event) {
+    ModelMetrics& metrics = model_->metrics;
+    if (!event.tokens.empty()) {
+      metrics.generation_tokens.fetch_add(event.tokens.size(), std::memory_order_relaxed);
+      if (!std::exchange(choice.began, true)) {
+        const double ttft_s = MonotonicNow() - record_->arrived_s;
+        metrics.ttft_s.Observe(ttft_s);
+        std::lock_guard lock(mutex_);
+        if (first_token_s_ < 0) first_token_s_ = ttft_s;
+      } else if (event.since_last_s > 0) {
+        metrics.tpot_s.Observe(event.since_last_s / static_cast<double>(event.tokens.size()), event.tokens.size());
+      }
+    }
+    if (event.finish != FinishReason::kStop && event.finish != FinishReason::kLength) return;
+    metrics.e2e_s.Observe(MonotonicNow() - record_->arrived_s);
+    metrics.queue_s.Observe(event.queue_s);
+    metrics.prefill_s.Observe(event.prefill_s);
+    metrics.decode_s.Observe(event.decode_s);
+    metrics.inference_s.Observe(event.prefill_s + event.decode_s);
+    metrics.request_generation_tokens.Observe(event.output_tokens);
+    if (!choice.first_of_prompt) return;
+    metrics.request_prompt_tokens.Observe(event.prompt_tokens);
+    metrics.prompt_tokens.fetch_add(static_cast<uint64_t>(event.prompt_tokens), std::memory_order_relaxed);
+    metrics.cached_tokens.fetch_add(static_cast<uint64_t>(event.cached_tokens), std::memory_order_relaxed);
   }
 
   void PostDrain() {
@@ -113,84 +201,116 @@ class Generation : public std::enable_shared_from_this<Generation> {
     Choice& choice = choices_[static_cast<size_t>(index)];
     if (choice.finished) return true;
     if (event.finish == FinishReason::kError || event.finish == FinishReason::kCancelled) {
-      return Fail(event, std::move(*out)), false;
+      return Fail(ErrorOf(event, *model_), std::move(*out)), false;
     }
     if (request_.stream) {
-      if (!choice.opened) {
-        if (std::string json = request_.shape->Opening(index); !json.empty()) *out += Sse(std::move(json));
-        choice.opened = true;
-      }
-      if (std::string json = request_.shape->Delta(index, event); !json.empty()) *out += Sse(std::move(json));
+      if (!choice.opened) *out += request_.shape->Opening(index);
+      choice.opened = true;
+      *out += request_.shape->Delta(index, event);
     } else {
       request_.shape->Add(index, event);
     }
     if (event.finish == FinishReason::kNone) return true;
-    if (request_.stream) *out += Sse(request_.shape->Closing(index, event));
-    choice = {true, true, event.prompt_tokens, event.cached_tokens, event.output_tokens};
+    if (request_.stream) *out += request_.shape->Closing(index, event);
+    choice.finished = true;
+    choice.prompt_tokens = event.prompt_tokens;
+    choice.cached_tokens = event.cached_tokens;
+    choice.output_tokens = event.output_tokens;
+    if (record_->queue_s < 0) record_->queue_s = event.queue_s;
+    const bool tools = request_.shape->CalledTools(index);
+    const Outcome outcome = tools ? Outcome::kToolCalls : event.finish == FinishReason::kStop ? Outcome::kStop : Outcome::kLength;
+    record_->finish = OutcomeText(outcome);
+    CountOutcome(outcome, 1);
     ++finished_;
     return true;
+  }
+
+  void CountOutcome(Outcome outcome, uint64_t times) {
+    model_->metrics.outcomes[static_cast<size_t>(outcome)].fetch_add(times, std::memory_order_relaxed);
   }
 
   void Finish() {
     const Usage usage = TotalUsage();
     End();
+    Record(usage);
+    context_.models.Judge();
     if (!request_.stream) {
       HttpResponse response;
       response.body = request_.shape->Whole(usage);
       return writer_->Send(std::move(response));
     }
-    std::string out;
-    if (request_.include_usage) out = Sse(request_.shape->UsageChunk(usage));
-    writer_->Write(out + "data: [DONE]\n\n");
+    writer_->Write(request_.shape->End(usage));
     writer_->End();
   }
 
-  void Fail(const SequenceEvent& event, std::string out) {
+  void Fail(const ApiError& error, std::string out) {
+    const bool ours = error.status == 500;
+    CountOutcome(ours ? Outcome::kError : Outcome::kAbort, choices_.size() - finished_);
     CancelAll();
-    const ApiError error = event.finish == FinishReason::kCancelled
-                               ? kStopping
-                               : ApiError{500, "generation failed: " + event.error, "", "internal_error"};
+    record_->error_code = error.code;
+    Record(TotalUsage());
+    if (ours) context_.models.Judge();
     if (!request_.stream) return writer_->Send(ErrorResponse(error));
-    writer_->Write(out + Sse(ErrorJson(error)));
+    writer_->Write(out + request_.shape->Failed(error));
     writer_->End();
   }
 
   // The client is gone.
   void Abandon() {
+    CountOutcome(Outcome::kAbort, choices_.size() - finished_);
     CancelAll();
+    record_->finish = OutcomeText(Outcome::kAbort);
+    Record(TotalUsage());
     writer_->Abort();
   }
 
   void CancelAll() {
-    for (const SequenceId id : End()) engine_.Cancel(id);
+    for (const SequenceId id : End()) model_->engine->Cancel(id);
   }
 
   // Nothing is handled from now on. The sequences that were not cancelled yet.
   std::vector<SequenceId> End() {
+    Uncount();
     std::lock_guard lock(mutex_);
     ended_ = true;
     events_.clear();
     return std::exchange(ids_, {});
   }
 
+  void Uncount() {
+    if (std::exchange(counted_, false)) context_.generations.fetch_sub(1);
+  }
+
+  void Record(const Usage& usage) {
+    record_->prompt_tokens = usage.prompt_tokens;
+    record_->cached_tokens = usage.cached_tokens;
+    record_->completion_tokens = usage.completion_tokens;
+    std::lock_guard lock(mutex_);
+    record_->ttft_s = first_token_s_;
+  }
+
   Usage TotalUsage() const {
     Usage usage;
-    for (size_t i = 0; i < choices_.size(); ++i) {
-      usage.completion_tokens += choices_[i].output_tokens;
-      if (i % static_cast<size_t>(request_.choices_a_prompt) != 0) continue;  // a prompt counts once
-      usage.prompt_tokens += choices_[i].prompt_tokens;
-      usage.cached_tokens += choices_[i].cached_tokens;
+    for (const Choice& choice : choices_) {
+      usage.completion_tokens += choice.output_tokens;
+      if (!choice.first_of_prompt) continue;  // a prompt counts once
+      usage.prompt_tokens += choice.prompt_tokens;
+      usage.cached_tokens += choice.cached_tokens;
     }
     return usage;
   }
 
-  Engine& engine_;
+  ServeContext& context_;  // touched before the server has stopped only
+  const std::shared_ptr<ServedModel> model_;
   GenerationRequest request_;
+  std::shared_ptr<RequestRecord> record_;
   const std::shared_ptr<ResponseWriter> writer_;
+  bool counted_ = false;
 
   std::mutex mutex_;
   std::deque<std::pair<int, SequenceEvent>> events_;
   std::vector<SequenceId> ids_;
+  double first_token_s_ = -1;
   bool listening_ = false;  // Run is through; before, events only pile up
   bool posted_ = false;     // a Drain is on its way
   bool ended_ = false;
@@ -201,8 +321,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
 }  // namespace
 
-void StartGeneration(Engine& engine, GenerationRequest request, std::shared_ptr<ResponseWriter> writer) {
-  std::make_shared<Generation>(engine, std::move(request), std::move(writer))->Run();
+std::string AnswerShape::Failed(const ApiError& error) { return Sse(ErrorJson(error)); }
+
+void StartGeneration(ServeContext& context, std::shared_ptr<ServedModel> model, const HttpRequest& request,
+                     GenerationRequest generation, std::shared_ptr<ResponseWriter> writer) {
+  std::make_shared<Generation>(context, std::move(model), request, std::move(generation), std::move(writer))->Run();
+}
+
+double MonotonicNow() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 const char* FinishText(FinishReason reason) {
@@ -214,6 +341,16 @@ const char* FinishText(FinishReason reason) {
     case FinishReason::kError: break;
   }
   return "error";
+}
+
+std::string Sse(std::string json) {
+  json.insert(0, "data: ");
+  json.append("\n\n");
+  return json;
+}
+
+std::string NamedSse(std::string_view name, std::string_view json) {
+  return "event: " + std::string(name) + "\ndata: " + std::string(json) + "\n\n";
 }
 
 }  // namespace hone

@@ -12,7 +12,17 @@
 
 namespace hone {
 
+struct RequestRecord;  // access_log.h
+
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
+// Who asks, as the router found it by the API key.
+struct Caller {
+  std::string tenant;      // "" without keys
+  std::string cache_salt;  // part of the prefix cache's keys; "" without keys
+  int priority = 0;        // lower is served first
+  bool admin = false;
+};
 
 struct HttpRequest {
   std::string method;      // "GET", as sent
@@ -21,6 +31,9 @@ struct HttpRequest {
   HttpHeaders headers;     // names in lower case
   std::string body;
   std::string id;          // X-Request-Id of the client, or one made here
+  std::string peer;        // address of the client
+  Caller caller;
+  std::shared_ptr<RequestRecord> record;  // what the access log will say; set by the router
 
   // The first header of that (lower-case) name, or "".
   std::string_view header(std::string_view name) const;

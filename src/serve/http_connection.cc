@@ -108,15 +108,11 @@ bool HttpShared::Post(std::function<void()> fn) {
   return true;
 }
 
-HttpConnection::HttpConnection(std::shared_ptr<HttpShared> shared, asio::ip::tcp::socket socket)
-    : shared_(std::move(shared)), socket_(std::move(socket)), read_timer_(shared_->io), write_timer_(shared_->io),
+HttpConnection::HttpConnection(std::shared_ptr<HttpShared> shared, std::unique_ptr<ByteStream> stream, std::string peer)
+    : shared_(std::move(shared)), stream_(std::move(stream)), peer_(std::move(peer)), read_timer_(shared_->io), write_timer_(shared_->io),
       ping_timer_(shared_->io) {}
 
-void HttpConnection::Start() {
-  IoCode ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  NextRequest();
-}
+void HttpConnection::Start() { NextRequest(); }
 
 void HttpConnection::Refuse(int status, const std::string& message, const std::string& code) {
   RefuseAndClose(status, message, code);
@@ -133,7 +129,8 @@ void HttpConnection::NextRequest() {
   request_id_.clear();
   on_gone_ = nullptr;
   gone_.reset();
-  if (buffer_.size() == 0 && (read_ended_ || shared_->draining)) return Close();
+  // A draining server still says so to a new client; a client that has an answer already is let go.
+  if (buffer_.size() == 0 && (read_ended_ || (shared_->draining && serial_ > 1))) return Close();
   ArmReadTimer(shared_->options.limits.idle_s);
   if (buffer_.size() > 0) return Parse();
   ReadMore();
@@ -142,7 +139,7 @@ void HttpConnection::NextRequest() {
 void HttpConnection::ReadMore() {
   if (reading_ || read_ended_ || state_ == State::kClosed) return;
   reading_ = true;
-  socket_.async_read_some(asio::buffer(chunk_), [self = shared_from_this()](IoCode ec, size_t bytes) {
+  stream_->ReadSome(asio::buffer(chunk_), [self = shared_from_this()](IoCode ec, size_t bytes) {
     self->OnRead(ec, bytes);
   });
 }
@@ -274,6 +271,7 @@ void HttpConnection::Dispatch() {
   request.body = std::move(message.body());
   head_only_ = request.method == "HEAD";
   request_id_ = request.id = RequestIdOf(request.header("x-request-id"));
+  request.peer = peer_;
   SplitTarget(std::string_view(message.target().data(), message.target().size()), &request.path, &request.query);
   auto writer = std::make_shared<ConnectionWriter>(shared_, shared_from_this(), serial_);
   gone_ = writer->gone_flag();
@@ -287,6 +285,7 @@ void HttpConnection::RefuseAndClose(int status, const std::string& message, cons
   state_ = State::kBusy;
   keep_alive_ = false;
   if (request_id_.empty()) request_id_ = RequestIdOf("");
+  if (shared_->options.refused) shared_->options.refused(status, code, request_id_, peer_);
   HttpResponse response = ErrorResponse({status, message, "", code});
   Enqueue(Head(response, response.body.size()) + response.body);
   answered_ = true;
@@ -389,7 +388,7 @@ void HttpConnection::WriteMore() {
     if (buffers.size() == kMaxWriteBuffers) break;
   }
   ArmWriteTimer();
-  socket_.async_write_some(buffers, [self = shared_from_this()](IoCode ec, size_t bytes) { self->OnWritten(ec, bytes); });
+  stream_->WriteSome(buffers, [self = shared_from_this()](IoCode ec, size_t bytes) { self->OnWritten(ec, bytes); });
 }
 
 void HttpConnection::OnWritten(IoCode ec, size_t bytes) {
@@ -420,8 +419,7 @@ void HttpConnection::FinishAnswer() {
 
 void HttpConnection::Linger() {
   state_ = State::kLingering;
-  IoCode ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  stream_->ShutdownSend();
   buffer_.clear();
   ArmReadTimer(kLingerSeconds);
   ReadMore();
@@ -440,8 +438,7 @@ void HttpConnection::Close() {
   read_timer_.cancel();
   write_timer_.cancel();
   ping_timer_.cancel();
-  IoCode ignored;
-  socket_.close(ignored);
+  stream_->Close();
   shared_->bodies_bytes -= body_counted_;
   body_counted_ = 0;
   if (unanswered) PeerGone();

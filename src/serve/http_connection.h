@@ -23,6 +23,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "serve/byte_stream.h"
 #include "serve/http_server.h"
 
 namespace hone {
@@ -50,7 +51,7 @@ struct HttpShared {
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  HttpConnection(std::shared_ptr<HttpShared> shared, boost::asio::ip::tcp::socket socket);
+  HttpConnection(std::shared_ptr<HttpShared> shared, std::unique_ptr<ByteStream> stream, std::string peer);
 
   // All on the I/O thread.
   void Start();
@@ -58,6 +59,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Close();
   void Expire();       // time is over: a request at work is answered with 503 or its stream ended by its stop text
   void CloseIfIdle();  // a draining server: idle ones go, the others answer with Connection: close
+  bool busy() const { return state_ == State::kBusy; }
 
   // For the writer of request number `serial`; other numbers are ignored.
   void Send(uint64_t serial, HttpResponse response);
@@ -97,7 +99,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void ArmPing();
 
   std::shared_ptr<HttpShared> shared_;
-  boost::asio::ip::tcp::socket socket_;
+  const std::unique_ptr<ByteStream> stream_;
+  const std::string peer_;
   boost::asio::steady_timer read_timer_, write_timer_, ping_timer_;
   std::array<char, 16 << 10> chunk_;   // where the socket's bytes land
   boost::beast::flat_buffer buffer_;   // received and not yet parsed

@@ -5,6 +5,7 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <thread>
@@ -27,6 +28,9 @@ class BeastServer final : public HttpServer {
 
   Result<void> Bind() {
     const HttpOptions& options = shared_->options;
+    if (!options.tls_cert_file.empty() || !options.tls_key_file.empty()) {
+      HONE_TRY(tls_, TlsContext::Load(options.tls_cert_file, options.tls_key_file));
+    }
     boost::system::error_code ec;
     const std::string host = options.host == "localhost" ? "127.0.0.1" : options.host;
     const asio::ip::address address = asio::ip::make_address(host, ec);
@@ -89,7 +93,11 @@ class BeastServer final : public HttpServer {
         });
         return;
       }
-      auto connection = std::make_shared<HttpConnection>(shared_, std::move(socket));
+      boost::system::error_code unknown;
+      const auto remote = socket.remote_endpoint(unknown);
+      const std::string peer = unknown ? "" : remote.address().to_string(unknown);
+      auto connection = std::make_shared<HttpConnection>(
+          shared_, tls_ != nullptr ? tls_->Accept(std::move(socket)) : MakePlainStream(std::move(socket)), peer);
       // Those refused wait a moment for their answer to be read; beyond as many again there is no answer either.
       const size_t most = shared_->options.limits.connections;
       const bool full = shared_->open.size() >= most;
@@ -103,9 +111,6 @@ class BeastServer final : public HttpServer {
   }
 
   void Drain(double drain_s) {
-    boost::system::error_code ignored;
-    acceptor_.close(ignored);
-    retry_.cancel();
     const auto open = shared_->open;  // a copy: closing erases
     for (const auto& connection : open) connection->CloseIfIdle();
     drain_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -117,25 +122,32 @@ class BeastServer final : public HttpServer {
   // Looks every few milliseconds whether the last connection has gone; those that are left at the
   // deadline are told, and closed when they had time to say it.
   void WaitForLast() {
-    if (shared_->open.empty()) return;
+    const bool busy = std::any_of(shared_->open.begin(), shared_->open.end(), [](const auto& c) { return c->busy(); });
+    if (!busy) return CloseAll();
     const auto now = std::chrono::steady_clock::now();
     if (now >= deadline_ && !expired_) {
       expired_ = true;
       deadline_ = now + std::chrono::milliseconds(static_cast<int>(1000 * kLastWordSeconds));
       const auto open = shared_->open;
       for (const auto& connection : open) connection->Expire();
-      if (shared_->open.empty()) return;
+      if (shared_->open.empty()) return CloseAll();
     }
-    if (now >= deadline_) {
-      const auto open = shared_->open;
-      for (const auto& connection : open) connection->Close();
-      return;
-    }
+    if (now >= deadline_) return CloseAll();
     drain_.expires_at(std::min(deadline_, now + std::chrono::milliseconds(20)));
     drain_.async_wait([this](boost::system::error_code) { WaitForLast(); });
   }
 
+  // The end: nothing is left that keeps the I/O thread.
+  void CloseAll() {
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+    retry_.cancel();
+    const auto open = shared_->open;
+    for (const auto& connection : open) connection->Close();
+  }
+
   std::shared_ptr<HttpShared> shared_;
+  std::shared_ptr<TlsContext> tls_;
   tcp::acceptor acceptor_;
   asio::steady_timer retry_, drain_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;

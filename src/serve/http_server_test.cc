@@ -357,13 +357,22 @@ TEST_F(Connections, StopCancelsAndDrains) {
   std::thread waiter([&] { server_->Wait(); });
   std::thread stopper([&] { server_->Stop(30); });
   EXPECT_FALSE(idle.Receive());  // closed at once
-  EXPECT_TRUE(Eventually([&] { return !TestClient(old_port).connected(); }));
+  // New clients are told: alive, not ready, no new work.
+  const ClientResponse ready = TestClient(old_port).Call("GET", "/ready");
+  EXPECT_EQ(ready.status, 503);
+  EXPECT_EQ(json::parse(ready.body)["status"], "stopping");
+  EXPECT_EQ(TestClient(old_port).Call("GET", "/health").status, 200);
+  const ClientResponse late = TestClient(old_port).Call("POST", kChat, ChatBody("hello"));
+  EXPECT_EQ(late.status, 503);
+  EXPECT_EQ(late.header("connection"), "close");
+  EXPECT_FALSE(late.header("retry-after").empty());
   engine_->ReleaseHeld();
   const ClientResponse response = hold.ReadResponse();
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.header("connection"), "close");
   stopper.join();
   waiter.join();
+  EXPECT_FALSE(TestClient(old_port).connected());
 
   for (int round = 0; round < 20; ++round) {  // the end may come before the generation listens for it
     Start();

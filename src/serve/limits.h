@@ -20,6 +20,13 @@ struct HttpLimits {
   double ping_s = 10;                    // silence of a stream after which a comment is sent
 };
 
+// Limits of generations, by flags; those of time are EngineOptions'. 0: no limit but the context's.
+struct RequestLimits {
+  int prompt_tokens = 0;  // more: 400
+  int output_tokens = 0;  // a request that asks for more: 400; one that does not say gets at most so many
+  int requests = 1024;    // generations at work, whole and streamed; more: 429
+};
+
 inline constexpr double kLastWordSeconds = 1;           // to send the 503 of a request that the end of the server cuts
 inline constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while a request is worked on
 inline constexpr size_t kMaxRequestIdBytes = 128;       // X-Request-Id that is echoed
@@ -30,7 +37,13 @@ inline constexpr int kMaxJsonDepth = 64;                // nesting of a request 
 inline constexpr size_t kMaxJsonValues = 1u << 20;      // values of a request body, counted by its commas and brackets
 inline constexpr int kMaxJsonKeys = 1024;               // members of one object
 
-inline constexpr int kMaxN = 8;                         // n
+inline constexpr size_t kMaxAccessLines = 1u << 16;     // of the access log that wait for the disk; more are dropped
+inline constexpr int kMaxRetryAfterSeconds = 60;
+
+inline constexpr int kMaxN = 128;                       // n, best_of
+inline constexpr int kMaxInputs = 2048;                 // texts of /v1/embeddings
+inline constexpr int kMaxPriority = 1000000;          // of a request, in either direction
+inline constexpr int kMaxCacheSaltBytes = 256;
 inline constexpr int kMaxPrompts = 64;                  // prompts of /v1/completions
 inline constexpr int kMaxMessages = 4096;
 inline constexpr int kMaxTools = 128;

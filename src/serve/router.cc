@@ -2,7 +2,10 @@
 #include "serve/router.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -34,18 +37,35 @@ std::string MethodsOf(std::string_view path) {
   return methods;
 }
 
-// Adds headers to whatever the endpoint answers.
-class HeaderWriter final : public ResponseWriter {
+bool IsAdmin(std::string_view path) { return path.starts_with("/admin/"); }
+
+// What a server that stops still answers.
+bool AnswersWhileStopping(std::string_view path) { return path == "/health" || path == "/ready" || path == "/metrics"; }
+
+// Between an endpoint and the connection: adds headers to the answer, and at its end counts and logs it.
+class RoutedWriter final : public ResponseWriter {
  public:
-  HeaderWriter(std::shared_ptr<ResponseWriter> writer, HttpHeaders headers)
-      : writer_(std::move(writer)), headers_(std::move(headers)) {}
-  void Send(HttpResponse response) override { writer_->Send(With(std::move(response))); }
+  RoutedWriter(ServeContext& context, std::shared_ptr<ResponseWriter> writer, std::shared_ptr<RequestRecord> record,
+               HttpHeaders headers)
+      : context_(context), writer_(std::move(writer)), record_(std::move(record)), headers_(std::move(headers)) {}
+
+  void Send(HttpResponse response) override {
+    Done(response.status);
+    writer_->Send(With(std::move(response)));
+  }
   void StartStream(HttpResponse response, std::string idle_text, std::string stop_text) override {
+    status_ = response.status;
     writer_->StartStream(With(std::move(response)), std::move(idle_text), std::move(stop_text));
   }
   void Write(std::string piece) override { writer_->Write(std::move(piece)); }
-  void End() override { writer_->End(); }
-  void Abort() override { writer_->Abort(); }
+  void End() override {
+    Done(status_);
+    writer_->End();
+  }
+  void Abort() override {
+    Done(context_.stopping ? 503 : 499);
+    writer_->Abort();
+  }
   void OnGone(std::function<void()> fn) override { writer_->OnGone(std::move(fn)); }
   bool gone() const override { return writer_->gone(); }
   void Post(std::function<void()> fn) override { writer_->Post(std::move(fn)); }
@@ -55,9 +75,77 @@ class HeaderWriter final : public ResponseWriter {
     response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
     return response;
   }
+  void Done(int status) {
+    if (done_.exchange(true)) return;
+    record_->status = status;
+    FinishRecord(context_, *record_);
+  }
+
+  ServeContext& context_;
   const std::shared_ptr<ResponseWriter> writer_;
+  const std::shared_ptr<RequestRecord> record_;
   const HttpHeaders headers_;
+  std::atomic<int> status_{200};
+  std::atomic<bool> done_{false};
 };
+
+// "Authorization: Bearer KEY", or "X-Api-Key: KEY".
+std::string_view KeyOf(const HttpRequest& request) {
+  const std::string_view authorization = request.header("authorization");
+  constexpr std::string_view kBearer = "bearer ";
+  const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; };
+  if (authorization.size() > kBearer.size() &&
+      std::equal(kBearer.begin(), kBearer.end(), authorization.begin(), [&](char b, char a) { return same(a, b); })) {
+    std::string_view key = authorization.substr(kBearer.size());
+    while (!key.empty() && key.front() == ' ') key.remove_prefix(1);
+    return key;
+  }
+  return request.header("x-api-key");
+}
+
+// Who asks, and whether the route is open to them. With keys every route but /health (and those that the operator opened) is
+// closed; admin routes need the admin key, which opens all others too.
+std::optional<ApiError> Authorise(ServeContext& context, HttpRequest* request) {
+  const std::string_view key = KeyOf(*request);
+  const bool admin_path = IsAdmin(request->path);
+  if (context.admin_key && !key.empty()) request->caller.admin = SameDigest(*context.admin_key, Sha256(key));
+  if (admin_path) {
+    if (!context.admin_key) return ApiError{403, "admin routes are closed: the server was started without --admin-key", "", "admin_closed"};
+    if (request->caller.admin) return std::nullopt;
+    if (key.empty()) return ApiError{401, "this route wants the admin key as \"Authorization: Bearer KEY\"", "", "missing_api_key"};
+    const bool known = context.tenants && context.tenants->Find(key) != nullptr;
+    return ApiError{known ? 403 : 401, known ? "this key does not open admin routes" : "the API key is not known", "",
+                    known ? "not_admin" : "invalid_api_key"};
+  }
+  if (!context.tenants) return std::nullopt;
+  Tenant* tenant = key.empty() ? nullptr : context.tenants->Find(key);
+  if (tenant != nullptr) {
+    request->caller.tenant = tenant->name;
+    request->caller.cache_salt = tenant->salt;
+    request->caller.priority = tenant->priority;
+  } else if (request->caller.admin) {
+    request->caller.tenant = "admin";
+  } else {
+    const auto& open = context.options.open_routes;
+    if (request->path == "/health" || std::find(open.begin(), open.end(), request->path) != open.end()) return std::nullopt;
+    if (key.empty()) {
+      return ApiError{401, "this server wants an API key as \"Authorization: Bearer KEY\"", "", "missing_api_key"};
+    }
+    return ApiError{401, "the API key is not known", "", "invalid_api_key"};
+  }
+  if (tenant == nullptr || request->method != "POST") return std::nullopt;
+  if (const double wait = tenant->Wait(MonotonicNow()); wait > 0) {
+    const int seconds = static_cast<int>(std::clamp(std::ceil(wait), 1.0, 3600.0));
+    return ApiError{429, "the rate limit of this key is reached; the next request may come in " + std::to_string(seconds) + " s", "",
+                    "rate_limited", seconds};
+  }
+  return std::nullopt;
+}
+
+std::string_view MethodLabel(std::string_view method) {
+  constexpr std::string_view kKnown[] = {"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"};
+  return std::find(std::begin(kKnown), std::end(kKnown), method) == std::end(kKnown) ? "other" : method;
+}
 
 // The headers that let a page of `origin` read the answer; none if it may not.
 HttpHeaders CorsHeaders(const std::string& allowed, std::string_view origin) {
@@ -84,7 +172,7 @@ void AnswerOptions(const std::string& methods, const HttpRequest& request, bool 
   response.headers.emplace_back("Allow", methods);
   if (cors && !request.header("access-control-request-method").empty()) {
     response.headers.emplace_back("Access-Control-Allow-Methods", methods);
-    response.headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id");
+    response.headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Request-Id");
     response.headers.emplace_back("Access-Control-Max-Age", "600");
   }
   writer.Send(std::move(response));
@@ -94,31 +182,64 @@ void AnswerOptions(const std::string& methods, const HttpRequest& request, bool 
 
 std::span<const Endpoint> Endpoints() { return kEndpoints; }
 
-void Route(ServeContext& context, WorkerPool& workers, HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
+void FinishRecord(ServeContext& context, const RequestRecord& record) {
+  const double now = MonotonicNow();
+  context.http.Count(MethodLabel(record.method), record.route, record.status, now - record.arrived_s);
+  if (context.access_log == nullptr) return;
+  const int64_t unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::system_clock::now().time_since_epoch()).count();
+  context.access_log->Write(AccessLine(record, now, unix_ms));
+}
+
+void Route(ServeContext& context, WorkerPool& workers, HttpRequest request, std::shared_ptr<ResponseWriter> connection) {
+  auto record = std::make_shared<RequestRecord>();
+  record->id = request.id;
+  record->method = request.method;
+  record->path = request.path;
+  record->peer = request.peer;
+  record->route = "none";
+  record->arrived_s = MonotonicNow();
+  request.record = record;
   const HttpHeaders cors = CorsHeaders(context.options.cors, request.header("origin"));
-  if (!cors.empty()) writer = std::make_shared<HeaderWriter>(std::move(writer), cors);
+  auto writer = std::make_shared<RoutedWriter>(context, std::move(connection), record, cors);
+  const auto refuse = [&](const ApiError& error) {
+    record->error_code = error.code;
+    HttpResponse response = ErrorResponse(error);
+    if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+    writer->Send(std::move(response));
+  };
 
   const std::string methods = request.path == "*" ? "GET, HEAD, POST, OPTIONS" : MethodsOf(request.path);
-  if (methods.empty()) {
-    std::string known;
-    for (const Endpoint& endpoint : kEndpoints) known.append(known.empty() ? "" : ", ").append(endpoint.path);
-    return writer->Send(ErrorResponse({404, "no such path: " + request.path + " (paths: " + known + ")", "", "not_found"}));
-  }
-  if (request.method == "OPTIONS") return AnswerOptions(methods, request, !cors.empty(), *writer);
-
+  const bool preflight = request.method == "OPTIONS" && !cors.empty() && !request.header("access-control-request-method").empty();
   const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
   const auto* endpoint = std::find_if(std::begin(kEndpoints), std::end(kEndpoints), [&](const Endpoint& e) {
     return e.method == method && Matches(e, request.path);
   });
+  if (endpoint != std::end(kEndpoints)) record->route = endpoint->path;
+  if (!preflight) {
+    if (auto error = Authorise(context, &request)) return refuse(*error);
+  }
+  record->tenant = request.caller.tenant;
+  if (context.stopping && !AnswersWhileStopping(request.path)) return refuse({503, "the server is stopping", "", "unavailable"});
+  if (methods.empty()) {
+    std::string known;
+    for (const Endpoint& e : kEndpoints) {
+      if (!IsAdmin(e.path)) known.append(known.empty() ? "" : ", ").append(e.path);
+    }
+    return refuse({404, "no such path: " + request.path + " (paths: " + known + ")", "", "not_found"});
+  }
+  if (request.method == "OPTIONS") return AnswerOptions(methods, request, !cors.empty(), *writer);
   if (endpoint == std::end(kEndpoints)) {
-    HttpResponse response = ErrorResponse(
-        {405, "method " + request.method + " is not for " + request.path + "; use " + methods, "", "method_not_allowed"});
+    const ApiError error{405, "method " + request.method + " is not for " + request.path + "; use " + methods, "",
+                         "method_not_allowed"};
+    record->error_code = error.code;
+    HttpResponse response = ErrorResponse(error);
     response.headers.emplace_back("Allow", methods);
     return writer->Send(std::move(response));
   }
   if (method == "POST" && !SaysJson(request.header("content-type"))) {
-    return writer->Send(ErrorResponse({415, "Content-Type is " + std::string(request.header("content-type")) +
-                                               "; send application/json", "", "unsupported_media_type"}));
+    return refuse({415, "Content-Type is " + std::string(request.header("content-type")) + "; send application/json", "",
+                   "unsupported_media_type"});
   }
   if (endpoint->runs_on == RunsOn::kIo) return endpoint->fn(context, std::move(request), std::move(writer));
 
@@ -127,7 +248,7 @@ void Route(ServeContext& context, WorkerPool& workers, HttpRequest request, std:
     if (writer->gone()) return writer->Abort();
     endpoint->fn(context, std::move(*shared_request), writer);
   });
-  if (!taken) writer->Send(ErrorResponse({503, "too many requests wait to be read", "", "overloaded"}));
+  if (!taken) refuse({503, "too many requests wait to be read", "", "overloaded"});
 }
 
 }  // namespace hone

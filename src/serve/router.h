@@ -12,4 +12,7 @@ namespace hone {
 // On the I/O thread. `workers` and `context` must outlive all handler calls.
 void Route(ServeContext& context, WorkerPool& workers, HttpRequest request, std::shared_ptr<ResponseWriter> writer);
 
+// Counts and logs a request whose answer has ended.
+void FinishRecord(ServeContext& context, const RequestRecord& record);
+
 }  // namespace hone

@@ -15,23 +15,59 @@
 namespace hone {
 namespace {
 
+std::shared_ptr<ServedModel> FirstModel(Engine& engine, std::shared_ptr<const ChatTemplate> chat, const ServeOptions& options) {
+  auto model = std::make_shared<ServedModel>();
+  model->engine = std::shared_ptr<Engine>(std::shared_ptr<void>(), &engine);  // the caller's
+  model->chat = std::move(chat);
+  model->root = options.root.empty() ? options.name : options.root;
+  model->fingerprint = WeightsFingerprint(model->number);
+  return model;
+}
+
 class HoneServer final : public Server {
  public:
   HoneServer(Engine& engine, std::shared_ptr<const ChatTemplate> chat, ServeOptions options, const Runtime& runtime)
-      : context_{engine, std::move(chat), std::move(options), runtime}, workers_(kWorkerThreads, kMaxWorkerQueue) {
-    if (context_.options.root.empty()) context_.options.root = context_.options.name;
+      : context_{.models{FirstModel(engine, std::move(chat), options), options.loader, runtime.log}, .options = options,
+                 .runtime = runtime},
+        workers_(kWorkerThreads, kMaxWorkerQueue) {
     context_.created = std::chrono::duration_cast<std::chrono::seconds>(
         std::chrono::system_clock::now().time_since_epoch()).count();
   }
   ~HoneServer() override { Stop(0); }
 
   Result<void> Listen() {
+    const ServeOptions& given = context_.options;
+    if (!given.api_keys_file.empty()) {
+      HONE_TRY(context_.tenants, Tenants::Read(given.api_keys_file));
+    }
+    if (!given.admin_key.empty()) context_.admin_key = Sha256(given.admin_key);
+    if (!given.access_log.empty()) {
+      HONE_TRY(context_.access_log, AccessLog::Open(given.access_log));
+    }
+    if (given.tls_cert_file.empty() != given.tls_key_file.empty()) {
+      return UsageError("--tls-cert and --tls-key: TLS wants both");
+    }
+    if (given.warm_up) {
+      HONE_TRY(context_.warm, WarmUp(*context_.models.stable()->engine));
+    }
     HttpOptions options;
-    options.host = context_.options.host;
-    options.port = context_.options.port;
+    options.host = given.host;
+    options.port = given.port;
     options.server_header = "hone/" HONE_VERSION;
-    options.limits = context_.options.limits;
+    options.tls_cert_file = given.tls_cert_file;
+    options.tls_key_file = given.tls_key_file;
+    options.limits = given.limits;
     options.log = context_.runtime.log;
+    options.refused = [this](int status, const std::string& code, const std::string& id, const std::string& peer) {
+      RequestRecord record;
+      record.id = id;
+      record.method = record.route = "none";
+      record.peer = peer;
+      record.status = status;
+      record.error_code = code;
+      record.arrived_s = MonotonicNow();
+      FinishRecord(context_, record);
+    };
     HONE_TRY(http_, HttpServer::Start(std::move(options), [this](HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
       Route(context_, workers_, std::move(request), std::move(writer));
     }));
@@ -44,6 +80,7 @@ class HoneServer final : public Server {
     context_.stopping = true;
     if (http_ != nullptr) http_->Stop(drain_s);
     workers_.Stop();
+    context_.models.Stop();
     std::lock_guard lock(mutex_);
     stopped_ = true;
     wake_.notify_all();

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,13 @@
 #include "serve/serve.h"
 
 namespace hone {
+
+// Marks reasoning and tagged tool calls.
+inline constexpr char kThinkingTestTemplate[] =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls %}[{{ c.function.name }}]{% endfor %}</>"
+    "{% endfor %}{% if tools %}<tool_call>{{ tools | length }}{% endif %}"
+    "{% if add_generation_prompt %}<assistant>{% if enable_thinking %}<think>{% endif %}{% endif %}"
+    "{# <think></think> #}";
 
 inline constexpr char kTestTemplate[] =
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
@@ -21,12 +29,12 @@ class ServerTest : public testing::Test {
  protected:
   ServerTest() : log_(LogLevel::kOff) {}
 
-  void Start(ServeOptions options = {}, bool chat = true, int context = 1000) {
+  void Start(ServeOptions options = {}, bool chat = true, int context = 1000, const char* source = kTestTemplate) {
     engine_ = std::make_unique<FakeEngine>(context);
     engine_->Start();
     std::shared_ptr<const ChatTemplate> chat_template;
     if (chat) {
-      auto made = ChatTemplate::Create(kTestTemplate, "", "");
+      auto made = ChatTemplate::Create(source, "", "");
       ASSERT_TRUE(made.has_value());
       chat_template = std::make_shared<const ChatTemplate>(*made);
     }
@@ -52,6 +60,15 @@ class ServerTest : public testing::Test {
     return JsonWriter().Raw(R"({"model":"fake/model","messages":[{"role":"user","content":)").text() +
            JsonWriter().String(content).text() + "}]" + (more.empty() ? "" : "," + more) + "}";
   }
+
+  // A file of this test alone.
+  static std::string WriteFile(const std::string& name, const std::string& text) {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    const std::string path = testing::TempDir() + "/" + test->test_suite_name() + "." + test->name() + "." + name;
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+  static std::string Bearer(const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; }
 
   static constexpr char kChat[] = "/v1/chat/completions";
   static constexpr char kCompletions[] = "/v1/completions";

@@ -1,5 +1,5 @@
 // fuzzes: serve
-// Bodies of /v1/chat/completions and /v1/completions: any bytes give a request or a 400 whose JSON is valid UTF-8.
+// Bodies of /v1/chat/completions, /v1/completions, /v1/responses and /v1/embeddings: any bytes give a request or a 400 whose JSON is valid UTF-8.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -10,6 +10,8 @@
 #include "serve/json_writer.h"
 #include "serve/openai/chat_request.h"
 #include "serve/openai/completion_request.h"
+#include "serve/openai/embedding_request.h"
+#include "serve/openai/responses_request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace hone;
@@ -27,8 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       return;
     }
     HONE_CHECK(fields.n >= 1);
-    std::vector<SequenceRequest> sequences;
-    if (!MakeSequences(fields, {1, 2, 3}, rules, "prompt", &sequences)) HONE_CHECK(sequences.size() == size_t(fields.n));
+    std::vector<PromptChoices> choices;
+    if (!MakeChoices(fields, {1, 2, 3}, rules, "prompt", &choices)) HONE_CHECK(choices.size() == 1 && choices[0].count >= fields.n);
   };
   ChatRequest chat;
   const auto chat_error = ParseChatRequest(body, rules, "enable_thinking reasoning_effort", &chat);
@@ -42,5 +44,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CompletionRequest completion;
   const auto completion_error = ParseCompletionRequest(body, rules, &completion);
   check(completion_error, completion.fields);
+  ResponsesRequest responses;
+  const auto responses_error = ParseResponsesRequest(body, rules, "enable_thinking reasoning_effort", &responses);
+  check(responses_error, responses.chat.fields);
+  if (!responses_error) {
+    HONE_CHECK(nlohmann::json::accept(responses.chat.messages_json));
+    for (const std::string* part : {&responses.instructions_json, &responses.tools_json, &responses.tool_choice_json,
+                                    &responses.metadata_json, &responses.effort_json, &responses.user_json}) {
+      HONE_CHECK(nlohmann::json::accept(*part));
+    }
+  }
+  EmbeddingRequest embedding;
+  const auto embedding_error = ParseEmbeddingRequest(body, rules, 4, &embedding);
+  check(embedding_error, embedding.fields);
   return 0;
 }

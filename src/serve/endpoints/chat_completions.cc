@@ -10,26 +10,30 @@
 namespace hone {
 
 void ChatCompletionsEndpoint(ServeContext& context, HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
-  if (context.chat == nullptr) return writer->Send(ErrorResponse(NoChatTemplate(context)));
-  const RequestRules rules = RulesOf(context);
+  const std::shared_ptr<ServedModel> model = context.models.Pick();
+  if (model->chat == nullptr) return Refuse(NoChatTemplate(context), request, *writer);
+  const RequestRules rules = RulesOf(context, *model);
   ChatRequest chat;
-  if (auto error = ParseChatRequest(request.body, rules, context.chat->source(), &chat)) {
-    return writer->Send(ErrorResponse(*error));
-  }
+  if (auto error = ParseChatRequest(request.body, rules, model->chat->source(), &chat)) return Refuse(*error, request, *writer);
   request.body = {};
   std::string prompt;
-  if (auto error = RenderChat(*context.chat, chat, &prompt)) return writer->Send(ErrorResponse(*error));
+  if (auto error = RenderChat(*model->chat, chat, &prompt)) return Refuse(*error, request, *writer);
   // The template writes special tokens, BOS among them.
-  std::vector<int32_t> ids = context.tokenizer().Encode(prompt, {.add_special = false, .parse_special = true});
+  std::vector<int32_t> ids = model->tokenizer().Encode(prompt, {.add_special = false, .parse_special = true});
   GenerationRequest generation;
-  if (auto error = MakeSequences(chat.fields, std::move(ids), rules, "messages", &generation.sequences)) {
-    return writer->Send(ErrorResponse(*error));
+  if (auto error = MakeChoices(chat.fields, std::move(ids), rules, "messages", &generation.prompts)) {
+    return Refuse(*error, request, *writer);
   }
-  generation.choices_a_prompt = chat.fields.n;
   generation.stream = chat.fields.stream;
   generation.include_usage = chat.fields.include_usage;
-  generation.shape = MakeChatAnswer(context, chat.fields.n, generation, chat.fields.sequence.logprobs >= 0);
-  StartGeneration(context.engine, std::move(generation), std::move(writer));
+  ChatAnswerOptions options;
+  options.choices = chat.fields.n;
+  options.include_usage = generation.stream && generation.include_usage;
+  options.logprobs = chat.fields.sequence.logprobs >= 0;
+  options.prompt_logprobs = chat.fields.sequence.prompt_logprobs >= 0;
+  options.format = FormatOf(model->chat->source(), prompt, std::move(chat.tool_names));
+  generation.shape = MakeChatAnswer(context, model, std::move(options));
+  StartGeneration(context, model, request, std::move(generation), std::move(writer));
 }
 
 }  // namespace hone

@@ -1,4 +1,5 @@
 // POST /v1/completions.
+#include <algorithm>
 #include <utility>
 
 #include "serve/endpoint.h"
@@ -10,29 +11,41 @@
 namespace hone {
 
 void CompletionsEndpoint(ServeContext& context, HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
-  const RequestRules rules = RulesOf(context);
+  const std::shared_ptr<ServedModel> model = context.models.Pick();
+  const RequestRules rules = RulesOf(context, *model);
   CompletionRequest completion;
-  if (auto error = ParseCompletionRequest(request.body, rules, &completion)) return writer->Send(ErrorResponse(*error));
+  if (auto error = ParseCompletionRequest(request.body, rules, &completion)) return Refuse(*error, request, *writer);
   request.body = {};
+  GenerationFields& fields = completion.fields;
+  CompletionAnswerOptions options;
+  options.n = fields.n;
+  options.best_of = std::max(fields.n, fields.best_of);
+  options.logprobs = fields.sequence.logprobs >= 0;
+  options.prompt_logprobs = fields.sequence.prompt_logprobs >= 0 && !(completion.echo && options.logprobs);
+  if (options.best_of > options.n) fields.sequence.logprobs = std::max(fields.sequence.logprobs, 0);  // to choose by
+  options.prompt_only = fields.sequence.prompt_only;
   GenerationRequest generation;
   for (size_t i = 0; i < completion.prompts.size(); ++i) {
     std::vector<int32_t> ids;
     if (auto* text = std::get_if<std::string>(&completion.prompts[i])) {
-      ids = context.tokenizer().Encode(*text, {.add_special = completion.add_special, .parse_special = true});
+      ids = model->tokenizer().Encode(*text, {.add_special = completion.add_special, .parse_special = true});
     } else {
       ids = std::get<std::vector<int32_t>>(std::move(completion.prompts[i]));
     }
-    const std::string param = completion.prompts.size() == 1 ? "prompt" : "prompt[" + std::to_string(i) + "]";
-    if (auto error = MakeSequences(completion.fields, std::move(ids), rules, param, &generation.sequences)) {
-      return writer->Send(ErrorResponse(*error));
+    if (completion.echo) {
+      const auto* text = std::get_if<std::string>(&completion.prompts[i]);
+      options.echo.push_back(text != nullptr ? *text : model->tokenizer().Decode(ids, true));
+      options.echo_ids.push_back(options.logprobs ? ids : std::vector<int32_t>());
     }
+    const std::string param = completion.prompts.size() == 1 ? "prompt" : "prompt[" + std::to_string(i) + "]";
+    if (auto error = MakeChoices(fields, std::move(ids), rules, param, &generation.prompts)) return Refuse(*error, request, *writer);
   }
-  const int choices = static_cast<int>(generation.sequences.size());
-  generation.choices_a_prompt = completion.fields.n;
-  generation.stream = completion.fields.stream;
-  generation.include_usage = completion.fields.include_usage;
-  generation.shape = MakeCompletionAnswer(context, choices, generation, completion.fields.sequence.logprobs >= 0);
-  StartGeneration(context.engine, std::move(generation), std::move(writer));
+  options.choices = options.best_of * static_cast<int>(generation.prompts.size());
+  generation.stream = fields.stream;
+  generation.include_usage = fields.include_usage;
+  options.include_usage = fields.stream && fields.include_usage;
+  generation.shape = MakeCompletionAnswer(context, model, std::move(options));
+  StartGeneration(context, model, request, std::move(generation), std::move(writer));
 }
 
 }  // namespace hone

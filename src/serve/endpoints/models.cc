@@ -10,8 +10,9 @@ namespace {
 
 void WriteModel(JsonWriter& json, const ServeContext& context) {
   json.BeginObject().Field("id", context.options.name).Field("object", "model").Field("created", context.created);
-  json.Field("owned_by", "hone").Field("root", context.options.root).NullField("parent");
-  json.Field("max_model_len", context.context()).EndObject();
+  const std::shared_ptr<ServedModel> model = context.models.stable();
+  json.Field("owned_by", "hone").Field("root", model->root).NullField("parent");
+  json.Field("max_model_len", model->context()).EndObject();
 }
 
 }  // namespace

@@ -9,18 +9,26 @@
 
 namespace hone {
 
-inline RequestRules RulesOf(const ServeContext& context) {
+inline RequestRules RulesOf(const ServeContext& context, const ServedModel& model) {
   RequestRules rules;
   rules.policy = {context.options.lenient_fields, context.runtime.log};
   rules.model = context.options.name;
-  rules.vocab = context.tokenizer().vocab_size();
-  rules.context = context.context();
+  rules.vocab = model.tokenizer().vocab_size();
+  rules.context = model.context();
+  rules.limits = context.options.request_limits;
+  if (context.tenants) rules.min_priority = 0;
   return rules;
 }
 
-inline ApiError NoChatTemplate(const ServeContext& context) {
-  return {400, "messages: the model \"" + context.options.name + "\" has no chat template (a base model); use /v1/completions",
-          "messages", "no_chat_template"};
+inline ApiError NoChatTemplate(const ServeContext& context, const std::string& field = "messages") {
+  return {400, field + ": the model \"" + context.options.name + "\" has no chat template (a base model); use /v1/completions",
+          field, "no_chat_template"};
+}
+
+// The answer to a request that cannot begin.
+inline void Refuse(const ApiError& error, const HttpRequest& request, ResponseWriter& writer) {
+  if (request.record != nullptr) request.record->error_code = error.code;
+  writer.Send(ErrorResponse(error));
 }
 
 }  // namespace hone

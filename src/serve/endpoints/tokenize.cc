@@ -16,7 +16,8 @@ constexpr std::string_view kTokenizeFields[] = {"model", "prompt", "messages", "
 constexpr std::string_view kDetokenizeFields[] = {"model", "tokens"};
 
 std::optional<ApiError> Tokenize(ServeContext& context, std::string_view body, std::string* answer) {
-  const RequestRules rules = RulesOf(context);
+  const std::shared_ptr<ServedModel> model = context.models.stable();
+  const RequestRules rules = RulesOf(context, *model);
   Json document;
   if (auto error = ParseBody(body, &document)) return error;
   if (auto error = CheckNames(document, "", kTokenizeFields, rules.policy)) return error;
@@ -33,19 +34,19 @@ std::optional<ApiError> Tokenize(ServeContext& context, std::string_view body, s
   if (reader.error()) return reader.error();
   if (chat == reader.Has("prompt")) return ApiError{400, "wanted prompt or messages, one of them", "prompt", "invalid_value"};
   if (chat) {
-    if (context.chat == nullptr) return NoChatTemplate(context);
+    if (model->chat == nullptr) return NoChatTemplate(context);
     if (auto error = ParseMessages(document, rules, &request)) return error;
-    if (auto error = RenderChat(*context.chat, request, &text)) return error;
+    if (auto error = RenderChat(*model->chat, request, &text)) return error;
   }
-  const std::vector<int32_t> ids = context.tokenizer().Encode(text, {.add_special = add_special, .parse_special = true});
+  const std::vector<int32_t> ids = model->tokenizer().Encode(text, {.add_special = add_special, .parse_special = true});
   JsonWriter json;
-  json.BeginObject().Field("count", static_cast<int64_t>(ids.size())).Field("max_model_len", context.context());
+  json.BeginObject().Field("count", static_cast<int64_t>(ids.size())).Field("max_model_len", model->context());
   json.Key("tokens").BeginArray();
   for (const int32_t id : ids) json.Int(id);
   json.EndArray();
   if (strings) {
     json.Key("token_strs").BeginArray();
-    for (const int32_t id : ids) json.String(context.tokenizer().TokenText(id));
+    for (const int32_t id : ids) json.String(model->tokenizer().TokenText(id));
     json.EndArray();
   }
   json.EndObject();
@@ -54,7 +55,8 @@ std::optional<ApiError> Tokenize(ServeContext& context, std::string_view body, s
 }
 
 std::optional<ApiError> Detokenize(ServeContext& context, std::string_view body, std::string* answer) {
-  const RequestRules rules = RulesOf(context);
+  const std::shared_ptr<ServedModel> model = context.models.stable();
+  const RequestRules rules = RulesOf(context, *model);
   Json document;
   if (auto error = ParseBody(body, &document)) return error;
   if (auto error = CheckNames(document, "", kDetokenizeFields, rules.policy)) return error;
@@ -64,7 +66,7 @@ std::optional<ApiError> Detokenize(ServeContext& context, std::string_view body,
   std::vector<int32_t> ids;
   reader.Ids("tokens", kMaxJsonValues, rules.vocab, &ids);
   if (reader.error()) return reader.error();
-  *answer = JsonWriter().BeginObject().Field("prompt", context.tokenizer().Decode(ids, false)).EndObject().text();
+  *answer = JsonWriter().BeginObject().Field("prompt", model->tokenizer().Decode(ids, false)).EndObject().text();
   return std::nullopt;
 }
 

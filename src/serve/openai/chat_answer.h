@@ -3,12 +3,20 @@
 
 #include <memory>
 
-#include "serve/context.h"
 #include "serve/generation.h"
+#include "serve/openai/output_parser.h"
 
 namespace hone {
 
-std::unique_ptr<AnswerShape> MakeChatAnswer(const ServeContext& context, int choices, const GenerationRequest& request,
-                                            bool logprobs);
+struct ChatAnswerOptions {
+  int choices = 1;
+  bool include_usage = false;    // of a stream
+  bool logprobs = false;
+  bool prompt_logprobs = false;
+  OutputFormat format;           // where the answer's text goes
+};
+
+std::unique_ptr<AnswerShape> MakeChatAnswer(const ServeContext& context, std::shared_ptr<ServedModel> model,
+                                            ChatAnswerOptions options);
 
 }  // namespace hone

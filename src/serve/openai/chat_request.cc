@@ -153,12 +153,35 @@ std::optional<ApiError> WriteMessage(const Json& message, const std::string& pat
   return std::nullopt;
 }
 
+void ReadLengthsAndLogprobs(FieldReader& reader, ChatRequest* out) {
+  SequenceRequest& sequence = out->fields.sequence;
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  int old_name = 0, new_name = 0;
+  reader.Int("max_tokens", 1, kMost, &old_name);
+  reader.Int("max_completion_tokens", 1, kMost, &new_name);
+  if (old_name > 0 && new_name > 0 && old_name != new_name) {
+    return reader.Fail({400, "max_tokens: found " + std::to_string(old_name) + " and max_completion_tokens " +
+                                 std::to_string(new_name) + "; they mean the same, send one", "max_tokens", "invalid_value"});
+  }
+  sequence.max_tokens = std::max(old_name, new_name);
+  bool logprobs = false;
+  int top = -1;
+  reader.Bool("logprobs", &logprobs);
+  reader.Int("top_logprobs", 0, kMaxLogprobs, &top);
+  if (top > 0 && !logprobs) {
+    return reader.Fail({400, "top_logprobs: only allowed when logprobs is true", "top_logprobs", "invalid_value"});
+  }
+  if (logprobs) sequence.logprobs = std::max(top, 0);
+}
+
+}  // namespace
+
 std::optional<ApiError> ReadTools(FieldReader& reader, ChatRequest* out) {
   bool use = true;
   if (const Json* choice = reader.Get("tool_choice")) {
     if (*choice == Json("none")) use = false;
     else if (*choice == Json("required") || choice->is_object()) {
-      return ApiError{400, "tool_choice: found " + Found(*choice) + ", supported: \"auto\", \"none\"", "tool_choice",
+      return ApiError{400, "tool_choice: found " + Found(*choice) + ", supported: \"auto\", \"none\" (calls cannot be forced)", "tool_choice",
                       "unsupported_value"};
     } else if (*choice != Json("auto")) {
       return Bad("tool_choice", *choice, "\"auto\" or \"none\"");
@@ -181,7 +204,9 @@ std::optional<ApiError> ReadTools(FieldReader& reader, ChatRequest* out) {
                        tool.at("function").at("name").is_string();
     if (!named) return Bad(at + ".function", tool.contains("function") ? tool.at("function") : Json(), "an object with a name");
   }
-  if (use && !tools->empty()) out->tools_json = Dump(*tools);
+  if (!use || tools->empty()) return std::nullopt;
+  out->tools_json = Dump(*tools);
+  for (const Json& tool : *tools) out->tool_names.push_back(tool.at("function").at("name").get<std::string>());
   return std::nullopt;
 }
 
@@ -211,29 +236,6 @@ std::optional<ApiError> ReadVariables(FieldReader& reader, std::string_view temp
   if (!variables.empty()) out->variables_json = Dump(variables);
   return std::nullopt;
 }
-
-void ReadLengthsAndLogprobs(FieldReader& reader, ChatRequest* out) {
-  SequenceRequest& sequence = out->fields.sequence;
-  constexpr int64_t kMost = std::numeric_limits<int>::max();
-  int old_name = 0, new_name = 0;
-  reader.Int("max_tokens", 1, kMost, &old_name);
-  reader.Int("max_completion_tokens", 1, kMost, &new_name);
-  if (old_name > 0 && new_name > 0 && old_name != new_name) {
-    return reader.Fail({400, "max_tokens: found " + std::to_string(old_name) + " and max_completion_tokens " +
-                                 std::to_string(new_name) + "; they mean the same, send one", "max_tokens", "invalid_value"});
-  }
-  sequence.max_tokens = std::max(old_name, new_name);
-  bool logprobs = false;
-  int top = -1;
-  reader.Bool("logprobs", &logprobs);
-  reader.Int("top_logprobs", 0, kMaxLogprobs, &top);
-  if (top > 0 && !logprobs) {
-    return reader.Fail({400, "top_logprobs: only allowed when logprobs is true", "top_logprobs", "invalid_value"});
-  }
-  if (logprobs) sequence.logprobs = std::max(top, 0);
-}
-
-}  // namespace
 
 std::optional<ApiError> ParseMessages(const Json& document, const RequestRules& rules, ChatRequest* out) {
   const auto it = document.find("messages");
@@ -305,6 +307,13 @@ std::optional<ApiError> RenderChat(const ChatTemplate& chat, const ChatRequest& 
                     "template_error"};
   }
   *prompt = std::move(*text);
+  if (!input.tools_json.empty()) {
+    input.tools_json.clear();
+    if (const auto without = chat.Render(input); without && *without == *prompt) {
+      return ApiError{400, "tools: the chat template of this model does not read them, so it would never know of them", "tools",
+                      "unsupported_field"};
+    }
+  }
   if (!request.continue_final) return std::nullopt;
   // The answer goes on where the last message ends: cut what the template wrote after it (an end-of-turn token, mostly).
   const size_t at = prompt->rfind(kGoesOn);

@@ -2,13 +2,25 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
-#include "serve/context.h"
 #include "serve/generation.h"
 
 namespace hone {
 
-std::unique_ptr<AnswerShape> MakeCompletionAnswer(const ServeContext& context, int choices, const GenerationRequest& request,
-                                                  bool logprobs);
+struct CompletionAnswerOptions {
+  int choices = 1;               // made; the answer has `n` of each `best_of`
+  int n = 1, best_of = 1;
+  bool include_usage = false;    // of a stream
+  bool logprobs = false;
+  bool prompt_logprobs = false;
+  bool prompt_only = false;      // no token is made: what ends the answer is its length
+  std::vector<std::string> echo;               // the text of each prompt, to stand before its choices; empty: none
+  std::vector<std::vector<int32_t>> echo_ids;  // with logprobs: the prompts' ids
+};
+
+std::unique_ptr<AnswerShape> MakeCompletionAnswer(const ServeContext& context, std::shared_ptr<ServedModel> model,
+                                                  CompletionAnswerOptions options);
 
 }  // namespace hone

@@ -1,6 +1,7 @@
 // Reads a completion request: its prompt has four forms, and logprobs is a number here.
 #include "serve/openai/completion_request.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -22,31 +23,49 @@ std::optional<ApiError> ReadIds(const Json& array, const std::string& field, con
   return std::nullopt;
 }
 
-// A text, texts, token ids, or arrays of token ids.
-std::optional<ApiError> ReadPrompts(const Json& document, const RequestRules& rules, std::vector<Prompt>* out) {
-  const auto it = document.find("prompt");
+// OpenAI: best_of must be at least n, and results cannot be streamed; its default is n.
+void ReadBestOf(FieldReader& reader, GenerationFields* fields) {
+  fields->best_of = fields->n;
+  reader.Int("best_of", 1, kMaxN, &fields->best_of);
+  const std::string number = std::to_string(fields->best_of);
+  if (fields->best_of < fields->n) {
+    return reader.Fail({400, "best_of: found " + number + ", wanted at least n, which is " + std::to_string(fields->n), "best_of",
+                        "invalid_value"});
+  }
+  if (fields->best_of == fields->n) return;
+  if (fields->stream) {
+    return reader.Fail({400, "best_of: found " + number + "; more than n is not possible when stream is true", "best_of",
+                        "invalid_value"});
+  }
+}
+
+}  // namespace
+
+std::optional<ApiError> ReadPrompts(const Json& document, const std::string& name, int most, const RequestRules& rules,
+                                    std::vector<Prompt>* out) {
+  const auto it = document.find(name);
   if (it == document.end() || it->is_null()) {
-    return ApiError{400, "prompt: missing, wanted text or token ids", "prompt", "missing_field"};
+    return ApiError{400, name + ": missing, wanted text or token ids", name, "missing_field"};
   }
   const std::string wanted = "a string, an array of strings, an array of token ids, or an array of arrays of token ids";
   if (it->is_string()) {
     out->emplace_back(it->get<std::string>());
     return std::nullopt;
   }
-  if (!it->is_array() || it->empty()) return BadValue("prompt", *it, wanted);
+  if (!it->is_array() || it->empty()) return BadValue(name, *it, wanted);
   if (it->front().is_number()) {
     std::vector<int32_t> ids;
-    if (auto error = ReadIds(*it, "prompt", rules, &ids)) return error;
+    if (auto error = ReadIds(*it, name, rules, &ids)) return error;
     out->emplace_back(std::move(ids));
     return std::nullopt;
   }
-  if (it->size() > static_cast<size_t>(kMaxPrompts)) {
-    return BadValue("prompt", *it, "at most " + std::to_string(kMaxPrompts) + " prompts");
+  if (it->size() > static_cast<size_t>(most)) {
+    return BadValue(name, *it, "at most " + std::to_string(most) + " of them");
   }
   const bool texts = it->front().is_string();
   for (size_t i = 0; i < it->size(); ++i) {
     const Json& item = it->at(i);
-    const std::string field = "prompt[" + std::to_string(i) + "]";
+    const std::string field = name + "[" + std::to_string(i) + "]";
     if (texts ? !item.is_string() : !item.is_array()) return BadValue(field, item, texts ? "a string" : "an array of token ids");
     if (texts) {
       out->emplace_back(item.get<std::string>());
@@ -59,8 +78,6 @@ std::optional<ApiError> ReadPrompts(const Json& document, const RequestRules& ru
   return std::nullopt;
 }
 
-}  // namespace
-
 std::optional<ApiError> ParseCompletionRequest(std::string_view body, const RequestRules& rules, CompletionRequest* out) {
   Json document;
   if (auto error = ParseBody(body, &document)) return error;
@@ -69,14 +86,19 @@ std::optional<ApiError> ParseCompletionRequest(std::string_view body, const Requ
   ReadGenerationFields(reader, rules, &out->fields);
   SequenceRequest& sequence = out->fields.sequence;
   sequence.max_tokens = kDefaultCompletionTokens;
-  reader.Int("max_tokens", 1, std::numeric_limits<int>::max(), &sequence.max_tokens);
+  reader.Bool("echo", &out->echo);
+  // No tokens but the prompt's: what scoring asks for.
+  reader.Int("max_tokens", out->echo ? 0 : 1, std::numeric_limits<int>::max(), &sequence.max_tokens);
+  sequence.prompt_only = sequence.max_tokens == 0;
   // Some clients send the chat endpoint's false; it means none here too.
   if (const Json* logprobs = reader.Get("logprobs"); logprobs != nullptr && *logprobs != Json(false)) {
     reader.Int("logprobs", 0, kMaxLogprobs, &sequence.logprobs);
   }
+  if (out->echo && sequence.logprobs >= 0) sequence.prompt_logprobs = std::max(sequence.prompt_logprobs, sequence.logprobs);
   reader.Bool("add_special_tokens", &out->add_special);
+  ReadBestOf(reader, &out->fields);
   if (reader.error()) return reader.error();
-  return ReadPrompts(document, rules, &out->prompts);
+  return ReadPrompts(document, "prompt", kMaxPrompts, rules, &out->prompts);
 }
 
 }  // namespace hone

@@ -15,8 +15,8 @@ namespace hone {
 namespace {
 
 constexpr FieldRule kRules[] = {
-#define HONE_FIELD(name, chat, completion, harmless, note) \
-  {name, FieldKind::chat, FieldKind::completion, harmless, note},
+#define HONE_FIELD(name, chat, completion, response, embedding, harmless, note) \
+  {name, FieldKind::chat, FieldKind::completion, FieldKind::response, FieldKind::embedding, harmless, note},
 #include "serve/openai/fields.inc"
 #undef HONE_FIELD
 };

@@ -89,7 +89,50 @@ void ReadResponseFormat(FieldReader& reader) {
                "response_format.type", "unsupported_value"});
 }
 
+// Samplers beyond OpenAI's, under the names that llama.cpp and others gave them. Their definitions: docs/sampling.md.
+void ReadMoreSamplers(FieldReader& reader, SamplingParams* sampling) {
+  constexpr double kLargest = 1e6;
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  reader.Float("top_n_sigma", -1, false, kLargest, &sampling->top_n_sigma);
+  sampling->top_n_sigma = std::max(sampling->top_n_sigma, 0.0f);  // -1 is off, as in llama.cpp
+  reader.Float("xtc_probability", 0, false, 1, &sampling->xtc_probability);
+  reader.Float("xtc_threshold", 0, false, 1, &sampling->xtc_threshold);
+  reader.Float("dry_multiplier", 0, false, kLargest, &sampling->dry_multiplier);
+  reader.Float("dry_base", 0, true, kLargest, &sampling->dry_base);
+  reader.Int("dry_allowed_length", 0, kMost, &sampling->dry_allowed_length);
+  reader.Int("dry_penalty_last_n", -1, kMost, &sampling->dry_last_n);
+  int mirostat = 0;
+  reader.Int("mirostat", 0, 2, &mirostat);
+  if (mirostat == 1) reader.Fail({400, "mirostat: found 1, supported: 0 (off), 2", "mirostat", "unsupported_value"});
+  sampling->mirostat = mirostat == 2;
+  reader.Float("mirostat_tau", 0, false, kLargest, &sampling->mirostat_tau);
+  reader.Float("mirostat_eta", 0, false, kLargest, &sampling->mirostat_eta);
+  reader.Float("dynatemp_range", 0, false, kLargest, &sampling->dynatemp_range);
+  reader.Float("dynatemp_exponent", 0, false, kLargest, &sampling->dynatemp_exponent);
+  reader.Int("repeat_last_n", -1, kMost, &sampling->penalty_last_n);
+  reader.Int("no_repeat_ngram_size", 0, kMaxNoRepeatNgram, &sampling->no_repeat_ngram);
+  reader.Float("epsilon_cutoff", 0, false, 1, &sampling->epsilon_cutoff);
+  reader.Float("eta_cutoff", 0, false, 1, &sampling->eta_cutoff);
+}
+
+void ReadLogprobsMode(FieldReader& reader, SequenceRequest* sequence) {
+  std::string mode = "raw";
+  reader.String("logprobs_mode", &mode);
+  if (mode == "processed") sequence->logprobs_kind = LogprobsKind::kProcessed;
+  else if (mode != "raw") reader.Fail(BadValue("logprobs_mode", Json(mode), "\"raw\" or \"processed\""));
+}
+
 }  // namespace
+
+void ReadScheduling(FieldReader& reader, const RequestRules& rules, SequenceRequest* out) {
+  reader.Int("priority", rules.min_priority, kMaxPriority, &out->priority);
+  if (!reader.Has("cache_salt")) return;
+  reader.String("cache_salt", &out->salt);
+  if (out->salt.empty() || out->salt.size() > static_cast<size_t>(kMaxCacheSaltBytes)) {
+    reader.Fail({400, "cache_salt: found a string of " + std::to_string(out->salt.size()) + " bytes, wanted 1 to " +
+                          std::to_string(kMaxCacheSaltBytes), "cache_salt", "invalid_value"});
+  }
+}
 
 void CheckModel(FieldReader& reader, const RequestRules& rules) {
   const Json* model = reader.Get("model");
@@ -130,33 +173,46 @@ void ReadGenerationFields(FieldReader& reader, const RequestRules& rules, Genera
   reader.Bool("ignore_eos", &sequence.ignore_end);
   reader.Bool("skip_special_tokens", &sequence.skip_special);
   reader.Int("min_tokens", 0, std::numeric_limits<int>::max(), &sequence.min_tokens);
+  ReadMoreSamplers(reader, &sampling);
+  ReadLogprobsMode(reader, &sequence);
+  ReadScheduling(reader, rules, &sequence);
+  reader.Int("prompt_logprobs", 0, kMaxLogprobs, &sequence.prompt_logprobs);
+  if (sequence.prompt_logprobs >= 0 && out->stream) {
+    reader.Fail({400, "prompt_logprobs: not available when stream is true", "prompt_logprobs", "invalid_value"});
+  }
   std::string user;
   reader.String("user", &user);
 }
 
-std::optional<ApiError> MakeSequences(const GenerationFields& fields, std::vector<int32_t> prompt, const RequestRules& rules,
-                                      const std::string& param, std::vector<SequenceRequest>* out) {
+std::optional<ApiError> MakeChoices(const GenerationFields& fields, std::vector<int32_t> prompt, const RequestRules& rules,
+                                    const std::string& param, std::vector<PromptChoices>* out) {
   const int64_t size = static_cast<int64_t>(prompt.size());
   if (size == 0) return ApiError{400, param + ": found no tokens, wanted at least one", param, "invalid_value"};
-  if (size >= rules.context) {
+  if (rules.limits.prompt_tokens > 0 && size > rules.limits.prompt_tokens) {
+    return ApiError{400, param + ": found " + std::to_string(size) + " tokens, this server takes prompts of at most " +
+                             std::to_string(rules.limits.prompt_tokens), param, "context_length_exceeded"};
+  }
+  SequenceRequest sequence = fields.sequence;
+  if (size >= rules.context + (sequence.prompt_only ? 1 : 0)) {
     return ApiError{400, param + ": found " + std::to_string(size) + " tokens, but the context holds " +
                              std::to_string(rules.context) + " with the answer; shorten the prompt, or start the server with a "
                              "larger --ctx", param, "context_length_exceeded"};
   }
+  const int most = rules.limits.output_tokens;
+  if (most > 0 && sequence.max_tokens > most) {
+    return ApiError{400, "max_tokens: found " + std::to_string(sequence.max_tokens) + ", this server makes at most " +
+                             std::to_string(most), "max_tokens", "invalid_value"};
+  }
   const int room = rules.context - static_cast<int>(size);
-  SequenceRequest sequence = fields.sequence;
-  const int limit = sequence.max_tokens > 0 ? std::min(sequence.max_tokens, room) : room;
+  int limit = sequence.max_tokens > 0 ? std::min(sequence.max_tokens, room) : room;
+  if (most > 0) limit = std::min(limit, most);
   if (sequence.min_tokens > limit) {
     return ApiError{400, "min_tokens: found " + std::to_string(sequence.min_tokens) + ", wanted at most the " +
                              std::to_string(limit) + " tokens that the answer may have", "min_tokens", "invalid_value"};
   }
-  sequence.max_tokens = limit;
+  sequence.max_tokens = sequence.prompt_only ? 1 : limit;
   sequence.prompt = std::move(prompt);
-  for (int i = 0; i < fields.n; ++i) {
-    out->push_back(sequence);
-    // Choices of one request must differ, and each be repeatable.
-    if (sequence.sampling.seed) out->back().sampling.seed = *sequence.sampling.seed + static_cast<uint64_t>(i);
-  }
+  out->push_back({std::move(sequence), std::max(fields.n, fields.best_of)});
   return std::nullopt;
 }
 

@@ -1,4 +1,4 @@
-// GenerationFields: what /v1/chat/completions and /v1/completions have in common: sampling, lengths, stops, streaming.
+// GenerationFields: what the generating endpoints have in common: sampling, lengths, stops, streaming.
 #pragma once
 
 #include <memory>
@@ -7,13 +7,16 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "serve/limits.h"
 #include "serve/openai/fields.h"
+#include "serve/prompt_choices.h"
 
 namespace hone {
 
 struct GenerationFields {
   SequenceRequest sequence;    // prompt empty, max_tokens 0 if not given
   int n = 1;
+  int best_of = 1;             // completions: so many are made, the n best sent
   bool stream = false;
   bool include_usage = false;
 };
@@ -24,6 +27,8 @@ struct RequestRules {
   std::string model;  // the only name that `model` may have
   int vocab = 0;      // ids are below it
   int context = 0;    // the longest sequence
+  RequestLimits limits;
+  int min_priority = -kMaxPriority;  // 0 where tenants have their own: a request can only stand back in its tenant's
 };
 
 // `model`, where it is sent, names this server's model; anything else is a 404.
@@ -31,9 +36,13 @@ void CheckModel(FieldReader& reader, const RequestRules& rules);
 // `model`, and every common field of a checked object. Not max_tokens: the endpoints differ there.
 void ReadGenerationFields(FieldReader& reader, const RequestRules& rules, GenerationFields* out);
 
-// n copies of `fields.sequence` with its prompt: seeds differ, max_tokens fits the context. `param` names the prompt's field.
-// Errors: an empty prompt; one that leaves no room in the context (code context_length_exceeded, both numbers).
-std::optional<ApiError> MakeSequences(const GenerationFields& fields, std::vector<int32_t> prompt, const RequestRules& rules,
-                                      const std::string& param, std::vector<SequenceRequest>* out);
+// `fields.sequence` with its prompt, max(n, best_of) times; max_tokens fits the context and the server's limit. `param` names
+// the prompt's field. Errors: an empty prompt; one that leaves no room in the context, or is beyond the server's limit (code
+// context_length_exceeded, both numbers).
+std::optional<ApiError> MakeChoices(const GenerationFields& fields, std::vector<int32_t> prompt, const RequestRules& rules,
+                                    const std::string& param, std::vector<PromptChoices>* out);
+
+// priority and cache_salt.
+void ReadScheduling(FieldReader& reader, const RequestRules& rules, SequenceRequest* out);
 
 }  // namespace hone

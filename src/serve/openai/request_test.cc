@@ -10,6 +10,8 @@
 #include "serve/limits.h"
 #include "serve/openai/chat_request.h"
 #include "serve/openai/completion_request.h"
+#include "serve/openai/embedding_request.h"
+#include "serve/openai/responses_request.h"
 
 namespace hone {
 namespace {
@@ -32,6 +34,14 @@ std::optional<ApiError> Chat(const std::string& body, bool lenient = false, cons
 std::optional<ApiError> Completion(const std::string& body, bool lenient = false) {
   CompletionRequest out;
   return ParseCompletionRequest(body, Rules(lenient), &out);
+}
+std::optional<ApiError> Responses(const std::string& body, bool lenient = false, const char* source = "") {
+  ResponsesRequest out;
+  return ParseResponsesRequest(body, Rules(lenient), source, &out);
+}
+std::optional<ApiError> Embeddings(const std::string& body) {
+  EmbeddingRequest out;
+  return ParseEmbeddingRequest(body, Rules(), 4, &out);
 }
 std::string ChatBody(const std::string& more) {
   return R"({"model":"m","messages":[{"role":"user","content":"hi"}])" + (more.empty() ? "" : "," + more) + "}";
@@ -76,8 +86,30 @@ constexpr Mutation kCommon[] = {
     {R"("presence_penalty":2.5)", "presence_penalty", "[-2, 2]"},
     {R"("frequency_penalty":-2.5)", "frequency_penalty"},
     {R"("n":1)", ""},
-    {R"("n":8)", ""},
-    {R"("n":9)", "n", "found 9, wanted an integer in [1, 8]"},
+    {R"("n":128)", ""},
+    {R"("n":129)", "n", "found 129, wanted an integer in [1, 128]"},
+    {R"("priority":-3)", ""},
+    {R"("priority":1000001)", "priority", "[-1000000, 1000000]"},
+    {R"("cache_salt":"a")", ""},
+    {R"("cache_salt":"")", "cache_salt", "0 bytes"},
+    {R"("cache_salt":5)", "cache_salt"},
+    {R"("logprobs_mode":"processed")", ""},
+    {R"("logprobs_mode":"cooked")", "logprobs_mode", "\"raw\" or \"processed\""},
+    {R"("prompt_logprobs":0)", ""},
+    {R"("prompt_logprobs":64)", ""},
+    {R"("prompt_logprobs":65)", "prompt_logprobs", "[0, 64]"},
+    {R"("prompt_logprobs":1,"stream":true)", "prompt_logprobs", "stream"},
+    {R"("top_n_sigma":1.5,"xtc_probability":0.5,"xtc_threshold":0.2)", ""},
+    {R"("xtc_probability":1.5)", "xtc_probability", "[0, 1]"},
+    {R"("dry_multiplier":0.8,"dry_base":1.5,"dry_allowed_length":3,"dry_penalty_last_n":-1)", ""},
+    {R"("dry_base":0)", "dry_base", "(0, "},
+    {R"("mirostat":2,"mirostat_tau":4,"mirostat_eta":0.2)", ""},
+    {R"("mirostat":1)", "mirostat", "supported: 0 (off), 2"},
+    {R"("mirostat":3)", "mirostat"},
+    {R"("dynatemp_range":0.5,"dynatemp_exponent":2)", ""},
+    {R"("dynatemp_range":-1)", "dynatemp_range"},
+    {R"("repeat_last_n":64,"no_repeat_ngram_size":3,"epsilon_cutoff":0.1,"eta_cutoff":0.1)", ""},
+    {R"("no_repeat_ngram_size":257)", "no_repeat_ngram_size", "[0, 256]"},
     {R"("n":0)", "n"},
     {R"("max_tokens":1)", ""},
     {R"("max_tokens":16.0)", ""},
@@ -195,11 +227,18 @@ constexpr Mutation kCompletion[] = {
     {R"("logprobs":true)", "logprobs"},
     {R"("logprobs":false)", ""},
     {R"("echo":false)", ""},
-    {R"("echo":true)", "echo"},
+    {R"("echo":true)", ""},
+    {R"("echo":1)", "echo"},
+    {R"("echo":true,"max_tokens":0)", ""},
+    {R"("max_tokens":0)", "max_tokens"},
     {R"("suffix":"")", ""},
     {R"("suffix":"x")", "suffix"},
     {R"("best_of":1)", ""},
-    {R"("best_of":2)", "best_of"},
+    {R"("best_of":2)", ""},
+    {R"("best_of":2,"n":3)", "best_of", "at least n, which is 3"},
+    {R"("best_of":3,"n":3,"stream":true)", ""},
+    {R"("best_of":3,"n":2,"stream":true)", "best_of", "stream"},
+    {R"("best_of":129)", "best_of"},
     {R"("add_special_tokens":false)", ""},
     {R"("messages":[])", "messages", "unknown field messages"},
     {R"("top_logprobs":1)", "top_logprobs"},
@@ -243,6 +282,105 @@ TEST(Request, MutationsOfChat) {
 }
 TEST(Request, MutationsOfCompletions) {
   for (const Mutation& mutation : kCompletion) Check(mutation, Completion(CompletionBody(mutation.more)));
+}
+
+TEST(Request, MutationsOfResponses) {
+  constexpr Mutation kResponses[] = {
+      {"", ""},
+      {R"("instructions":"be brief")", ""},
+      {R"("instructions":5)", "instructions"},
+      {R"("max_output_tokens":5)", ""},
+      {R"("max_output_tokens":0)", "max_output_tokens"},
+      {R"("max_tokens":5)", "max_tokens", "unknown field max_tokens"},
+      {R"("store":false)", ""},
+      {R"("store":true)", "store", "stores no completions"},
+      {R"("background":false)", ""},
+      {R"("background":true)", "background"},
+      {R"("previous_response_id":"resp_1")", "previous_response_id", "send the whole conversation"},
+      {R"("conversation":{"id":"x"})", "conversation"},
+      {R"("truncation":"disabled")", ""},
+      {R"("truncation":"auto")", "truncation"},
+      {R"("text":{"format":{"type":"text"},"verbosity":"medium"})", ""},
+      {R"("text":{"format":{"type":"json_schema"}})", "text.format.type"},
+      {R"("text":{"verbosity":"low"})", "text.verbosity"},
+      {R"("text":{"colour":"red"})", "text.colour"},
+      {R"("reasoning":{"effort":"low"})", "reasoning.effort", "does not read it"},
+      {R"("reasoning":{"summary":"auto"})", "reasoning.summary"},
+      {R"("reasoning":{"effort":null,"summary":null})", ""},
+      {R"("include":["message.output_text.logprobs"],"top_logprobs":3)", ""},
+      {R"("include":["reasoning.encrypted_content"])", "include"},
+      {R"("metadata":{"a":"b"})", ""},
+      {R"("metadata":{"a":1})", "metadata"},
+      {R"("max_tool_calls":3,"parallel_tool_calls":false,"user":"u")", ""},
+      {R"("tools":[{"type":"function","name":"f","parameters":{},"strict":true}])", ""},
+      {R"("tools":[{"type":"web_search"}])", "tools[0].type", "supported: \"function\""},
+      {R"("tools":[{"type":"function"}])", "tools[0].function"},
+      {R"("tools":[{"type":"function","name":"f","parms":{}}])", "tools[0].parms", "did you mean parameters?"},
+      {R"("tool_choice":"required")", "tool_choice"},
+      {R"("temperature":3)", "temperature"},
+      {R"("prompt":{"id":"p"})", "prompt"},
+      {R"("messages":[])", "messages", "unknown field"},
+  };
+  for (const Mutation& mutation : kResponses) {
+    Check(mutation, Responses(R"({"model":"m","input":"hi")" + std::string(*mutation.more ? "," : "") + mutation.more + "}"));
+  }
+  const std::pair<const char*, const char*> inputs[] = {
+      {R"("a")", ""},
+      {R"([])", "input"},
+      {R"(5)", "input"},
+      {R"(["a"])", "input[0]"},
+      {R"([{"role":"user","content":"a"}])", ""},
+      {R"([{"role":"robot","content":"a"}])", "input[0].role"},
+      {R"([{"role":"user"}])", "input[0].content"},
+      {R"([{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]}])", ""},
+      {R"([{"type":"message","role":"user","content":[{"type":"input_image","image_url":"x"}]}])", "input[0].content[0].type"},
+      {R"([{"type":"item_reference","id":"x"}])", "input[0].type"},
+      {R"([{"type":"function_call","call_id":"c","name":"f"}])", "input[0].arguments"},
+      {R"([{"type":"function_call_output","call_id":"c"}])", "input[0].output"},
+      {R"([{"type":"reasoning","summary":[],"encrypted_content":"x"}])", "input[0].encrypted_content"},
+      {R"([{"role":"user","content":"a","colour":1}])", "input[0].colour"},
+  };
+  for (const auto& [input, param] : inputs) {
+    const auto error = Responses(R"({"model":"m","input":)" + std::string(input) + "}");
+    EXPECT_EQ(error ? error->param : "", param) << input << (error ? error->message : "");
+  }
+  ResponsesRequest out;
+  ASSERT_FALSE(ParseResponsesRequest(R"({"model":"m","instructions":"S","input":[{"role":"user","content":"q"},
+    {"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},
+    {"type":"message","id":"m1","status":"completed","role":"assistant","content":[{"type":"output_text","text":"a","annotations":[]}]},
+    {"type":"function_call","call_id":"c1","name":"f","arguments":"{\"x\":1}"},
+    {"type":"function_call_output","call_id":"c1","output":"42"}]})", Rules(), "", &out));
+  EXPECT_EQ(out.chat.messages_json,
+            R"([{"role":"system","content":"S"},{"role":"user","content":"q"},)"
+            R"({"role":"assistant","content":"a","reasoning_content":"hm","tool_calls":[{"id":"c1","type":"function",)"
+            R"("function":{"name":"f","arguments":{"x":1}}}]},{"role":"tool","content":"42","tool_call_id":"c1"}])");
+}
+
+TEST(Request, MutationsOfEmbeddings) {
+  constexpr Mutation kEmbeddings[] = {
+      {"", ""},
+      {R"("encoding_format":"base64")", ""},
+      {R"("encoding_format":"hex")", "encoding_format"},
+      {R"("dimensions":4)", ""},
+      {R"("dimensions":2)", "dimensions", "have 4"},
+      {R"("pooling":"last")", ""},
+      {R"("pooling":"max")", "pooling"},
+      {R"("user":"u","cache_salt":"s","priority":1)", ""},
+      {R"("temperature":1)", "temperature", "unknown field"},
+      {R"("input":null)", "input", "missing"},
+      {R"("input":[])", "input"},
+      {R"("input":["a",1])", "input[1]"},
+      {R"("input":[[1,2],[3]])", ""},
+      {R"("input":[1000])", "input", "[0, 999]"},
+      {R"("model":"x")", "model"},
+  };
+  for (const Mutation& mutation : kEmbeddings) {
+    Check(mutation, Embeddings(R"({"model":"m","input":"hi")" + std::string(*mutation.more ? "," : "") + mutation.more + "}"));
+  }
+  EXPECT_EQ(Base64(""), "");
+  EXPECT_EQ(Base64("f"), "Zg==");
+  EXPECT_EQ(Base64("fo"), "Zm8=");
+  EXPECT_EQ(Base64("foobar"), "Zm9vYmFy");
 }
 
 TEST(Request, Messages) {
@@ -362,21 +500,57 @@ TEST(Request, LimitsAtTheirEdges) {
 
 TEST(Request, TheContextIsAHardEnd) {
   GenerationFields fields;
-  std::vector<SequenceRequest> out;
-  auto error = MakeSequences(fields, std::vector<int32_t>(100, 1), Rules(), "prompt", &out);
+  std::vector<PromptChoices> out;
+  auto error = MakeChoices(fields, std::vector<int32_t>(100, 1), Rules(), "prompt", &out);
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->code, "context_length_exceeded");
   EXPECT_NE(error->message.find("100 tokens"), std::string::npos);
-  EXPECT_FALSE(MakeSequences(fields, std::vector<int32_t>(99, 1), Rules(), "prompt", &out));
-  EXPECT_EQ(out.back().max_tokens, 1);
+  EXPECT_FALSE(MakeChoices(fields, std::vector<int32_t>(99, 1), Rules(), "prompt", &out));
+  EXPECT_EQ(out.back().sequence.max_tokens, 1);
   fields.sequence.max_tokens = 30;
-  EXPECT_FALSE(MakeSequences(fields, std::vector<int32_t>(50, 1), Rules(), "prompt", &out));
-  EXPECT_EQ(out.back().max_tokens, 30);
-  EXPECT_FALSE(MakeSequences(fields, std::vector<int32_t>(80, 1), Rules(), "prompt", &out));
-  EXPECT_EQ(out.back().max_tokens, 20);
+  EXPECT_FALSE(MakeChoices(fields, std::vector<int32_t>(50, 1), Rules(), "prompt", &out));
+  EXPECT_EQ(out.back().sequence.max_tokens, 30);
+  EXPECT_FALSE(MakeChoices(fields, std::vector<int32_t>(80, 1), Rules(), "prompt", &out));
+  EXPECT_EQ(out.back().sequence.max_tokens, 20);
   fields.sequence.min_tokens = 21;
-  EXPECT_EQ(MakeSequences(fields, std::vector<int32_t>(80, 1), Rules(), "prompt", &out)->param, "min_tokens");
-  EXPECT_EQ(MakeSequences(fields, {}, Rules(), "prompt", &out)->param, "prompt");
+  EXPECT_EQ(MakeChoices(fields, std::vector<int32_t>(80, 1), Rules(), "prompt", &out)->param, "min_tokens");
+  EXPECT_EQ(MakeChoices(fields, {}, Rules(), "prompt", &out)->param, "prompt");
+
+  // What only reads its prompt may fill the context with it.
+  fields = {};
+  fields.sequence.prompt_only = true;
+  EXPECT_FALSE(MakeChoices(fields, std::vector<int32_t>(100, 1), Rules(), "prompt", &out));
+  EXPECT_TRUE(MakeChoices(fields, std::vector<int32_t>(101, 1), Rules(), "prompt", &out));
+}
+
+TEST(Request, LimitsOfTheServer) {
+  GenerationFields fields;
+  RequestRules rules = Rules();
+  rules.limits.prompt_tokens = 20;
+  rules.limits.output_tokens = 10;
+  std::vector<PromptChoices> out;
+  EXPECT_FALSE(MakeChoices(fields, std::vector<int32_t>(20, 1), rules, "prompt", &out));
+  EXPECT_EQ(out.back().sequence.max_tokens, 10);
+  const auto longer = MakeChoices(fields, std::vector<int32_t>(21, 1), rules, "prompt", &out);
+  ASSERT_TRUE(longer.has_value());
+  EXPECT_EQ(longer->code, "context_length_exceeded");
+  fields.sequence.max_tokens = 10;
+  EXPECT_FALSE(MakeChoices(fields, {1}, rules, "prompt", &out));
+  fields.sequence.max_tokens = 11;
+  EXPECT_EQ(MakeChoices(fields, {1}, rules, "prompt", &out)->param, "max_tokens");
+  // With tenants a request can only stand back.
+  rules.min_priority = 0;
+  ChatRequest chat;
+  EXPECT_FALSE(ParseChatRequest(ChatBody(R"("priority":0)"), rules, "", &chat));
+  EXPECT_EQ(ParseChatRequest(ChatBody(R"("priority":-1)"), rules, "", &chat)->param, "priority");
+}
+
+TEST(Request, BestOfMakesMoreThanItSends) {
+  CompletionRequest out;
+  ASSERT_FALSE(ParseCompletionRequest(CompletionBody(R"("n":2,"best_of":5)"), Rules(), &out));
+  std::vector<PromptChoices> choices;
+  ASSERT_FALSE(MakeChoices(out.fields, {1}, Rules(), "prompt", &choices));
+  EXPECT_EQ(choices.back().count, 5);
 }
 
 TEST(Request, LenientFieldsPassOnlyWhatDoesNotChangeTheAnswer) {
@@ -384,7 +558,7 @@ TEST(Request, LenientFieldsPassOnlyWhatDoesNotChangeTheAnswer) {
   EXPECT_TRUE(Chat(ChatBody(R"("response_format":{"type":"json_object"})"), true));
   EXPECT_TRUE(Chat(ChatBody(R"("functions":[{"name":"f"}])"), true));
   EXPECT_TRUE(Chat(ChatBody(R"("temperature":9)"), true));
-  EXPECT_TRUE(Completion(CompletionBody(R"("echo":true)"), true));
+  EXPECT_TRUE(Completion(CompletionBody(R"("suffix":"a")"), true));
 }
 
 // Every field of OpenAI's own schema has a rule, and is never unknown.
@@ -401,14 +575,19 @@ TEST(Request, EveryFieldOfTheSchemaHasARule) {
       EXPECT_TRUE(found) << request << " " << name;
       if (schema["nullable"] == true) {  // null is "not set" for whatever has a default
         const std::string more = "\"" + name + "\":null";
-        const auto error = kind == &FieldRule::chat ? Chat(ChatBody(more)) : Completion(CompletionBody(more));
+        const auto error = kind == &FieldRule::chat         ? Chat(ChatBody(more))
+                           : kind == &FieldRule::completion ? Completion(CompletionBody(more))
+                           : kind == &FieldRule::response   ? Responses(R"({"model":"m","input":"a",)" + more + "}")
+                                                            : Embeddings(R"({"model":"m","input":"a",)" + more + "}");
         EXPECT_EQ(error.has_value(), schema["required"] == true) << name;
       }
     }
   };
   check("chat.completions", &FieldRule::chat);
   check("completions", &FieldRule::completion);
-  EXPECT_GT(fields, 50u);
+  check("responses", &FieldRule::response);
+  check("embeddings", &FieldRule::embedding);
+  EXPECT_GT(fields, 85u);
 }
 
 TEST(Request, TheDocsNameEveryField) {

@@ -1,0 +1,109 @@
+// GET /metrics: the text format of Prometheus. Request metrics are serve/metrics.inc; what the engine counts is listed here.
+#include <iterator>
+#include <utility>
+
+#include "base/memory.h"
+#include "serve/endpoint.h"
+#include "serve/metrics.h"
+
+namespace hone {
+namespace {
+
+struct EngineMetric {
+  std::string_view name, vllm;  // vllm "": it has none
+  std::string_view type, help;
+  double (*value)(const EngineStats& stats);
+};
+
+double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+constexpr EngineMetric kEngineMetrics[] = {
+    {"hone_sequences_running", "vllm:num_requests_running", "gauge", "Sequences in the batch.",
+     [](const EngineStats& s) { return double(s.running); }},
+    {"hone_sequences_waiting", "vllm:num_requests_waiting", "gauge", "Sequences waiting for their turn.",
+     [](const EngineStats& s) { return double(s.waiting); }},
+    {"hone_kv_blocks", "", "gauge", "Blocks of keys and values.", [](const EngineStats& s) { return double(s.blocks); }},
+    {"hone_kv_blocks_used", "", "gauge", "Blocks that a sequence owns.", [](const EngineStats& s) { return double(s.blocks_used); }},
+    {"hone_kv_blocks_shared", "", "gauge", "Blocks that several sequences own.",
+     [](const EngineStats& s) { return double(s.blocks_shared); }},
+    {"hone_kv_blocks_cached", "", "gauge", "Free blocks whose content a prompt can take over.",
+     [](const EngineStats& s) { return double(s.blocks_cached); }},
+    {"hone_kv_usage", "vllm:kv_cache_usage_perc", "gauge", "Used share of the blocks, 0 to 1.",
+     [](const EngineStats& s) { return Share(s.blocks_used, s.blocks); }},
+    {"hone_steps_total", "", "counter", "Steps of the engine.", [](const EngineStats& s) { return double(s.steps); }},
+    {"hone_preemptions_total", "vllm:num_preemptions_total", "counter", "Sequences that lost their blocks and were computed again.",
+     [](const EngineStats& s) { return double(s.preemptions); }},
+    {"hone_prefix_query_tokens_total", "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.",
+     [](const EngineStats& s) { return double(s.prefix_query_tokens); }},
+    {"hone_prefix_hit_tokens_total", "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.",
+     [](const EngineStats& s) { return double(s.prefix_hit_tokens); }},
+    {"hone_kv_blocks_copied_total", "", "counter", "Blocks copied on write.", [](const EngineStats& s) { return double(s.blocks_copied); }},
+    {"hone_kv_blocks_evicted_total", "", "counter", "Cached blocks that made room.",
+     [](const EngineStats& s) { return double(s.blocks_evicted); }},
+    {"hone_computed_prompt_tokens_total", "", "counter", "Prompt tokens computed.",
+     [](const EngineStats& s) { return double(s.prompt_tokens); }},
+    {"hone_sequences_cancelled_total", "", "counter", "Sequences that were cancelled.",
+     [](const EngineStats& s) { return double(s.cancelled); }},
+    {"hone_sequences_timed_out_total", "", "counter", "Sequences that ran or waited too long.",
+     [](const EngineStats& s) { return double(s.timed_out); }},
+    {"hone_sequences_failed_total", "", "counter", "Sequences that failed.", [](const EngineStats& s) { return double(s.failed); }},
+};
+
+void WriteEngineMetrics(const std::vector<Series>& series, const std::vector<EngineStats>& stats, bool vllm, std::string* out) {
+  for (const EngineMetric& metric : kEngineMetrics) {
+    const std::string_view name = vllm ? metric.vllm : metric.name;
+    if (name.empty()) continue;
+    WriteMetricHead(name, metric.type, metric.help, out);
+    for (size_t i = 0; i < series.size(); ++i) WriteSample(name, series[i].labels, metric.value(stats[i]), out);
+  }
+}
+
+void WriteOne(std::string_view name, std::string_view type, std::string_view help, std::string_view labels, double value,
+              std::string* out) {
+  WriteMetricHead(name, type, help, out);
+  WriteSample(name, labels, value, out);
+}
+
+void WriteServer(ServeContext& context, std::string* out) {
+  WriteOne("hone_info", "gauge", "The version of the program.", MetricLabel("version", HONE_VERSION), 1, out);
+  WriteOne("hone_ready", "gauge", "1 while new requests are taken.", "",
+           context.stopping || (context.warm != nullptr && !*context.warm) ? 0 : 1, out);
+  WriteOne("hone_generations", "gauge", "Requests at work that generate.", "", context.generations, out);
+  WriteOne("hone_start_time_seconds", "gauge", "Unix time of the start.", "", static_cast<double>(context.created), out);
+  WriteOne("hone_resident_bytes", "gauge", "Resident memory of the process.", "", static_cast<double>(ResidentBytes()), out);
+  const CanaryState canary = context.models.state();
+  WriteOne("hone_canary_share", "gauge", "Share of new requests that the canary gets; 0 without one.", "",
+           canary.phase == CanaryState::Phase::kRunning ? canary.share : 0, out);
+  if (context.access_log != nullptr) {
+    WriteOne("hone_access_log_dropped_total", "counter", "Lines of the access log that were dropped.", "",
+             static_cast<double>(context.access_log->dropped()), out);
+  }
+  context.http.Write(out);
+}
+
+}  // namespace
+
+void MetricsEndpoint(ServeContext& context, HttpRequest, std::shared_ptr<ResponseWriter> writer) {
+  const std::vector<std::shared_ptr<ServedModel>> models = context.models.all();
+  std::vector<Series> series, vllm_series;
+  std::vector<EngineStats> stats;
+  for (const auto& model : models) {
+    const std::string name = MetricLabel("model_name", context.options.name);
+    series.push_back({name + "," + MetricLabel("weights", std::to_string(model->number)), &model->metrics});
+    vllm_series.push_back({name + "," + MetricLabel("engine", std::to_string(model->number - 1)), &model->metrics});
+    stats.push_back(model->engine->stats());
+  }
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  std::string& out = response.body;
+  WriteServer(context, &out);
+  WriteEngineMetrics(series, stats, false, &out);
+  WriteModelMetrics(series, false, &out);
+  if (context.options.vllm_metrics) {
+    WriteEngineMetrics(vllm_series, stats, true, &out);
+    WriteModelMetrics(vllm_series, true, &out);
+  }
+  writer->Send(std::move(response));
+}
+
+}  // namespace hone

@@ -1,0 +1,35 @@
+// POST /v1/responses.
+#include <utility>
+
+#include "serve/endpoint.h"
+#include "serve/endpoints/request_rules.h"
+#include "serve/openai/responses_answer.h"
+
+namespace hone {
+
+void ResponsesEndpoint(ServeContext& context, HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
+  const std::shared_ptr<ServedModel> model = context.models.Pick();
+  if (model->chat == nullptr) return Refuse(NoChatTemplate(context, "input"), request, *writer);
+  const RequestRules rules = RulesOf(context, *model);
+  ResponsesRequest responses;
+  if (auto error = ParseResponsesRequest(request.body, rules, model->chat->source(), &responses)) {
+    return Refuse(*error, request, *writer);
+  }
+  request.body = {};
+  std::string prompt;
+  if (auto error = RenderChat(*model->chat, responses.chat, &prompt)) {
+    if (error->param == "messages") error->param = "input";
+    return Refuse(*error, request, *writer);
+  }
+  std::vector<int32_t> ids = model->tokenizer().Encode(prompt, {.add_special = false, .parse_special = true});
+  GenerationRequest generation;
+  if (auto error = MakeChoices(responses.chat.fields, std::move(ids), rules, "input", &generation.prompts)) {
+    return Refuse(*error, request, *writer);
+  }
+  generation.stream = responses.chat.fields.stream;
+  OutputFormat format = FormatOf(model->chat->source(), prompt, responses.chat.tool_names);
+  generation.shape = MakeResponsesAnswer(context, model, responses, std::move(format));
+  StartGeneration(context, model, request, std::move(generation), std::move(writer));
+}
+
+}  // namespace hone
