@@ -80,6 +80,12 @@ void ModelRunner::FillByCopy(int to, int tokens, int filled) {
   }
 }
 
+void ModelRunner::Fork(int from, int to, int tokens) {
+  for (int i = 0; i < BlockPool::BlocksFor(tokens); ++i) {
+    cache_.CopyBlock(tables_[static_cast<size_t>(from) * blocks_per_sequence_ + i], tables_[static_cast<size_t>(to) * blocks_per_sequence_ + i]);
+  }
+}
+
 std::vector<int32_t> ModelRunner::Greedy(int rows) const {
   std::vector<int32_t> best(rows);
   runtime_.threads->ParallelFor(static_cast<size_t>(rows), 1, [&](size_t begin, size_t end) {

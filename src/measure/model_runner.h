@@ -39,6 +39,9 @@ class ModelRunner {
   // from there on: values that a model made, at no cost. For timing only; the copied keys have the positions of the originals.
   void FillByCopy(int to, int tokens, int filled);
 
+  // Sequence `to` gets the keys and values of the first `tokens` positions of `from`, as they are.
+  void Fork(int from, int to, int tokens);
+
   // The first of the highest logits of each of the last step's rows; -1 where one is not finite.
   std::vector<int32_t> Greedy(int rows) const;
 

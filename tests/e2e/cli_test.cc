@@ -51,7 +51,7 @@ bool Contains(const std::string& text, const std::string& part) { return text.fi
 TEST(Cli, HelpListsEveryCommandAndExitsZero) {
   const Outcome help = Hone("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* word : {"run", "chat", "serve", "inspect", "tokenize", "template", "logits", "convert"}) {
+  for (const char* word : {"run", "chat", "serve", "inspect", "tokenize", "template", "logits", "convert", "roof", "bench", "eval"}) {
     EXPECT_TRUE(Contains(help.out, std::string("  ") + word)) << word;
     const Outcome one = Hone(std::string(word) + " --help");
     EXPECT_EQ(one.code, 0) << word;

@@ -1,0 +1,261 @@
+// hone eval perplexity | kld | tasks: the quality of a model, by named protocols. What is computed: docs/measure.md.
+#include <algorithm>
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "cli/command.h"
+#include "cli/exit_codes.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/loaded_model.h"
+#include "cli/model_path.h"
+#include "cli/progress.h"
+#include "measure/divergence.h"
+#include "measure/perplexity.h"
+#include "measure/tasks.h"
+#include "measure/window_scorer.h"
+
+namespace hone {
+namespace {
+
+// A model and its tokenizer without an engine: windows are driven directly.
+struct EvalModel {
+  std::shared_ptr<const Checkpoint> checkpoint;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<Model> model;
+  std::string name;
+};
+
+class EvalCommand : public Command {
+ public:
+  void AddFlags(CLI::App& app) override {
+    app.add_option("WHAT", what_, "perplexity, kld or tasks")->required()->check(CLI::IsMember({"perplexity", "kld", "tasks"}));
+    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
+    app.add_option("FILES", files_, "tasks: JSONL files (default: the tasks of the built-in model)");
+    const char* text = "Perplexity and divergence";
+    app.add_option("-f,--file", file_, "the text; - is standard input")->group(text);
+    protocol_option_ = app.add_option("--protocol", protocol_, "llama.cpp (windows of 512, second half scored), gptq (2048, all scored) or sliding; "
+                                      "--ctx sets the window")->group(text);
+    app.add_option("--stride", stride_, "sliding: tokens from one window to the next (default half a window)")->check(CLI::Range(1, 1 << 30))->group(text);
+    app.add_option("--chunks", chunks_, "stop after so many windows")->check(CLI::Range(1, 1 << 30))->group(text);
+    app.add_option("--base", base_, "kld: the model to compare with, or a .kld file of its logits")->group(text);
+    app.add_option("--save", save_, "kld: write the base's logits to this file, in llama.cpp's format")->group(text);
+    const char* tasks = "Tasks";
+    app.add_option("--compare", compare_, "another model on the same items, compared item by item")->group(tasks);
+    app.add_option("--shots", format_.shots, "the first N items of each file become examples")->check(CLI::Range(0, 1000))->group(tasks);
+    app.add_option("--prefix", prefix_file_, "text in front of every question")->group(tasks);
+    app.add_option("--frame", format_.frame, "how a question is asked, {} standing for it (default \"Q: {}\\nA:\", for choices \"Question: {}\\nAnswer:\")")->group(tasks);
+    app.add_option("--max-tokens", task_options_.max_tokens, "longest answer (default 256 for conversations, 64 for questions)")
+        ->check(CLI::Range(1, 1 << 20))->group(tasks);
+    app.add_option("--items", items_file_, "write what came out of each item to this file, as JSON lines")->group(tasks);
+  }
+
+  Result<int> Run(const CommonFlags& flags) override {
+    CatchInterrupts();
+    HONE_RETURN_IF_ERROR(CheckFlags());
+    if (what_ == "perplexity") return Perplexity(flags);
+    if (what_ == "kld") return Divergence(flags);
+    return Tasks(flags);
+  }
+
+ private:
+  Result<void> CheckFlags() const {
+    const bool tasks = what_ == "tasks", kld = what_ == "kld";
+    if (!tasks && !files_.empty()) return UsageError("eval " + what_ + " takes its text with -f FILE; '" + files_[0] + "' is too much");
+    if (tasks && !file_.empty()) return UsageError("eval tasks takes its files after MODEL, without -f");
+    if (what_ == "perplexity" && file_.empty()) return UsageError("no text: give -f FILE");
+    if (!kld && (!base_.empty() || !save_.empty())) return UsageError("--base and --save are for eval kld");
+    if (kld && base_.empty() && save_.empty()) return UsageError("give --base MODEL-or-FILE.kld to compare with, or --save FILE.kld to write this model's logits");
+    if (kld && (stride_ > 0 || protocol_option_->count() > 0)) return UsageError("eval kld has one protocol, llama.cpp's; --ctx and --chunks can be set");
+    if (!tasks && (!compare_.empty() || !items_file_.empty() || format_.shots > 0 || !prefix_file_.empty() || !format_.frame.empty())) {
+      return UsageError("--compare, --items, --shots, --prefix and --frame are for eval tasks");
+    }
+    return {};
+  }
+
+  static Result<EvalModel> Load(const std::string& path, int window, const RuntimeOwner& owner, const CommonFlags& flags) {
+    EvalModel loaded;
+    HONE_TRY(loaded.checkpoint, OpenModel(path));
+    loaded.name = ModelName(path, *loaded.checkpoint);
+    HONE_TRY(const ModelConfig config, ReadModelConfig(*loaded.checkpoint));
+    if (window > config.context) {
+      return UsageError("windows of " + std::to_string(window) + " tokens, but the context of " + loaded.name + " is " +
+                        std::to_string(config.context) + "; --ctx sets the window");
+    }
+    HONE_RETURN_IF_ERROR(CheckMemory(*loaded.checkpoint, 0));
+    HONE_TRY(loaded.tokenizer, Tokenizer::FromCheckpoint(*loaded.checkpoint, flags.pre));
+    ProgressLine progress("loading " + loaded.name, flags.progress());
+    LoadOptions load;
+    load.max_rows = kScoreRows;
+    load.max_context = window;
+    load.exact = flags.exact;
+    load.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
+    HONE_TRY(loaded.model, Model::Load(loaded.checkpoint, owner.runtime(), load));
+    return loaded;
+  }
+
+  Result<int> Perplexity(const CommonFlags& flags) {
+    HONE_TRY(const Protocol protocol, ParseProtocol(protocol_));
+    HONE_TRY(const ProtocolRules rules, ResolveRules({protocol, flags.ctx, stride_, chunks_}));
+    HONE_TRY(const KvType kv, flags.kv_type());
+    HONE_TRY(const std::string text, ReadText(file_));
+    if (text.empty()) return InvalidInput(file_ + ": is empty");
+    HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
+    HONE_TRY(const EvalModel loaded, Load(model_, rules.context, *owner, flags));
+    const EvalText prepared = PrepareText(*loaded.tokenizer, text, protocol);
+    ProgressLine progress("perplexity", flags.progress());
+    const EvalCallbacks callbacks{[&](double share, double ppl) { progress.Update(share, "so far " + std::to_string(ppl)); },
+                                  [] { return Interrupted(); }};
+    HONE_TRY(const PerplexityResult result,
+             MeasurePerplexity(*loaded.model, owner->runtime(), kv, *loaded.tokenizer, prepared, rules, callbacks).Context(file_));
+    progress.Clear();
+    WriteOut(flags.json ? PerplexityJson(result, loaded.name) : PerplexityTable(result, loaded.name));
+    return result.interrupted ? kExitInterrupted : kExitDone;
+  }
+
+  Result<int> Divergence(const CommonFlags& flags) {
+    HONE_TRY(const KvType kv, flags.kv_type());
+    const bool from_file = !base_.empty() && KldFile::IsKld(base_);
+    if (from_file && !save_.empty()) return UsageError("--save writes a base's logits, but --base is a file of them already");
+    if (!from_file && file_.empty()) return UsageError("no text: give -f FILE");
+    std::unique_ptr<KldFile> kld;
+    if (from_file) {
+      HONE_TRY(kld, KldFile::Open(base_));
+      if (flags.ctx > 0 && flags.ctx != kld->shape().context) {
+        return UsageError("--ctx " + std::to_string(flags.ctx) + ", but " + base_ + " has windows of " + std::to_string(kld->shape().context));
+      }
+    }
+    HONE_TRY(const ProtocolRules rules, ResolveRules({Protocol::kLlamaCpp, from_file ? kld->shape().context : flags.ctx, 0, chunks_}));
+    std::string text;
+    if (!file_.empty()) {
+      HONE_TRY(text, ReadText(file_));
+      if (text.empty()) return InvalidInput(file_ + ": is empty");
+    }
+    HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
+    HONE_TRY(const EvalModel mine, Load(model_, rules.context, *owner, flags));
+    EvalText prepared = PrepareText(*mine.tokenizer, text, Protocol::kLlamaCpp);
+    if (from_file) HONE_RETURN_IF_ERROR(TakeTokens(*kld, &prepared));
+    HONE_TRY(const std::vector<Window> windows, PlanWindows(rules, static_cast<int64_t>(prepared.tokens.size()), from_file).Context(from_file ? base_ : file_));
+    EvalModel other;
+    if (!base_.empty() && !from_file) {
+      HONE_TRY(other, Load(base_, rules.context, *owner, flags));
+    }
+    std::unique_ptr<KldWriter> writer;
+    if (!save_.empty()) {
+      const KldShape shape{rules.context, mine.model->config().vocab, static_cast<int>(windows.size())};
+      HONE_TRY(writer, KldWriter::Create(save_, shape, prepared.tokens));
+    }
+    ProgressLine progress(base_.empty() ? "writing logits" : "divergence", flags.progress());
+    const EvalCallbacks callbacks{[&](double share, double) { progress.Update(share); }, [] { return Interrupted(); }};
+    if (base_.empty()) {
+      HONE_RETURN_IF_ERROR(SaveLogits(*mine.model, owner->runtime(), kv, prepared, windows, writer.get(), callbacks));
+      progress.Clear();
+      if (flags.json) WriteOut(SavedJson(mine.name, windows.size(), rules.context, prepared.digest));
+      return kExitDone;
+    }
+    HONE_TRY(DivergenceResult result, MeasureDivergence(*mine.model, {kld.get(), other.model.get()}, owner->runtime(), kv, prepared, windows,
+                                                        writer.get(), callbacks));
+    progress.Clear();
+    result.base = from_file ? base_ : other.name;
+    result.saved = save_;
+    WriteOut(flags.json ? DivergenceJson(result, mine.name) : DivergenceTable(result, mine.name));
+    return result.interrupted ? kExitInterrupted : kExitDone;
+  }
+
+  std::string SavedJson(const std::string& name, size_t chunks, int context, const std::string& digest) const {
+    const auto quoted = [](const std::string& s) {
+      std::string out = "\"";
+      for (const char c : s) out += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+      return out + "\"";
+    };
+    return "{\"saved\": " + quoted(save_) + ", \"model\": " + quoted(name) + ", \"chunks\": " + std::to_string(chunks) +
+           ", \"ctx\": " + std::to_string(context) + ", \"dataset_digest\": \"" + digest + "\"}\n";
+  }
+
+  // A .kld file holds the tokens; a text that is given as well must have the same.
+  Result<void> TakeTokens(const KldFile& kld, EvalText* prepared) const {
+    const std::vector<int32_t> tokens(kld.tokens().begin(), kld.tokens().end());
+    if (!file_.empty()) {
+      const bool same = prepared->tokens.size() >= tokens.size() && std::equal(tokens.begin(), tokens.end(), prepared->tokens.begin());
+      if (!same) return InvalidInput(file_ + ": its tokens are not those of " + base_ + "; the text or the tokenizer is another");
+    } else {
+      prepared->digest.clear();
+    }
+    prepared->tokens = tokens;
+    return {};
+  }
+
+  Result<std::vector<TaskResult>> RunSets(const std::string& model, const std::vector<TaskSet>& sets, const CommonFlags& flags, std::string* name) {
+    EngineOptions options;
+    HONE_TRY(LoadedModel loaded, LoadModel(model, flags, options));
+    *name = loaded.name;
+    const TaskModel task_model{loaded.model, loaded.tokenizer, loaded.chat_template, loaded.engine.get()};
+    HONE_TRY(const KvType kv, flags.kv_type());
+    std::vector<TaskResult> results;
+    for (const TaskSet& set : sets) {
+      ProgressLine progress(loaded.name + ", " + std::filesystem::path(set.file).stem().string(), flags.progress());
+      const TaskProgress report = [&](double share, int right, int done) {
+        progress.Update(share, std::to_string(right) + " right of " + std::to_string(done));
+      };
+      HONE_TRY(TaskResult result, RunTasks(set, task_model, loaded.runtime->runtime(), kv, task_options_, report, [] { return Interrupted(); }));
+      results.push_back(std::move(result));
+      if (Interrupted()) break;
+    }
+    return results;
+  }
+
+  Result<int> Tasks(const CommonFlags& flags) {
+    if (files_.empty()) {
+      HONE_TRY(files_, DefaultTasks());
+    }
+    if (!prefix_file_.empty()) {
+      HONE_TRY(format_.prefix, ReadText(prefix_file_));
+    }
+    std::vector<TaskSet> sets;
+    for (const std::string& file : files_) {
+      HONE_TRY(const std::string text, ReadText(file));
+      HONE_TRY(TaskSet set, ParseTasks(file, text, format_));
+      sets.push_back(std::move(set));
+    }
+    std::string name, other_name;
+    HONE_TRY(const std::vector<TaskResult> results, RunSets(model_, sets, flags, &name));
+    std::vector<TaskResult> other;
+    if (!compare_.empty() && !Interrupted()) {
+      HONE_TRY(other, RunSets(compare_, sets, flags, &other_name));
+    }
+    if (Interrupted()) other.clear();  // half a comparison is none
+    if (!items_file_.empty()) {
+      std::FILE* file = std::fopen(items_file_.c_str(), "wb");
+      const std::string lines = TaskItemsJsonl(results);
+      const bool written = file != nullptr && std::fwrite(lines.data(), 1, lines.size(), file) == lines.size();
+      if (file == nullptr || std::fclose(file) != 0 || !written) return IoError(items_file_ + ": cannot write");
+    }
+    WriteOut(flags.json ? TasksJson(results, name, other, other_name) : TasksTable(results, name, other, other_name));
+    return Interrupted() ? kExitInterrupted : kExitDone;
+  }
+
+  static Result<std::vector<std::string>> DefaultTasks() {
+    HONE_TRY(const std::string assets, AssetsFolder());
+    std::vector<std::string> files;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(assets + "/builtin/tasks", error)) {
+      if (entry.path().extension() == ".jsonl") files.push_back(entry.path().string());
+    }
+    std::sort(files.begin(), files.end());
+    if (files.empty()) return NotFound(assets + "/builtin/tasks: has no .jsonl files; name the files to run");
+    return files;
+  }
+
+  std::string what_, model_, file_, protocol_ = "llama.cpp", base_, save_, compare_, prefix_file_, items_file_;
+  std::vector<std::string> files_;
+  int stride_ = 0, chunks_ = 0;
+  CLI::Option* protocol_option_ = nullptr;
+  TaskFormat format_;
+  TaskOptions task_options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeEvalCommand() { return std::make_unique<EvalCommand>(); }
+
+}  // namespace hone
