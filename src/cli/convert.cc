@@ -8,7 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/exit_codes.h"
-#include "cli/input.h"
+#include "cli/folder_vocabulary.h"
 #include "cli/interrupt.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
@@ -17,8 +17,6 @@
 #include "kernels/dequantize/dequantize.h"
 #include "models/gguf_export.h"
 #include "models/model.h"
-#include "text/chat_template.h"
-#include "text/gguf_vocabulary.h"
 
 namespace hone {
 namespace {
@@ -72,20 +70,10 @@ class ConvertCommand : public Command {
 
   Result<void> FolderToGguf(const std::shared_ptr<const Checkpoint>& checkpoint) {
     HONE_TRY(const GgufExport model, GgufExport::Make(checkpoint, type()));
-    const std::string tokenizer_path = checkpoint->path() + "/tokenizer.json";
     HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint));
-    HONE_TRY(const std::string tokenizer_json, ReadText(tokenizer_path));
-    HONE_TRY(const auto vocabulary, GgufVocabulary(tokenizer_json, tokenizer_path, *tokenizer, model.config().vocab));
+    HONE_TRY(const GgufMetadata vocabulary, FolderVocabulary(*checkpoint, *tokenizer, model.config().vocab, out_, "convert"));
     GgufMetadata metadata = model.metadata();
     metadata.insert(metadata.end(), vocabulary.begin(), vocabulary.end());
-    HONE_RETURN_IF_ERROR(AddPreKind(vocabulary, *tokenizer, &metadata));
-    if (Normalises(*tokenizer)) {
-      std::fputs("hone convert: this tokenizer composes characters first (NFC), which GGUF cannot say; other readers give other "
-                 "ids for text that is not composed\n", stderr);
-    }
-    if (const auto chat = ChatTemplateFromCheckpoint(*checkpoint)) {
-      metadata.emplace_back("tokenizer.chat_template", GgufString(chat->source()));
-    }
 
     // Under another name until a reader of the result is seen to get the same model and the same ids.
     const std::string unverified = out_ + ".unverified.gguf";
@@ -98,19 +86,6 @@ class ConvertCommand : public Command {
     return written;
   }
 
-  // The kind is found by trying on a file that holds the vocabulary alone.
-  Result<void> AddPreKind(const GgufMetadata& vocabulary, const Tokenizer& tokenizer, GgufMetadata* metadata) const {
-    const std::string trial = out_ + ".vocabulary.gguf";
-    HONE_RETURN_IF_ERROR(WriteGguf(trial, {.metadata = vocabulary, .tensors = {}}));
-    const auto file = GgufFile::Open(trial);
-    const Result<std::string> pre = file ? FindGgufPreKind(**file, tokenizer) : Result<std::string>(file.error());
-    std::error_code ignored;
-    fs::remove(trial, ignored);
-    if (!pre) return pre.error();
-    if (!pre->empty()) metadata->emplace_back("tokenizer.ggml.pre", GgufString(*pre));
-    return {};
-  }
-
   Result<void> WriteAndVerify(const GgufExport& model, const GgufMetadata& metadata, const std::string& path,
                               const Tokenizer& tokenizer) {
     ProgressLine progress("writing " + out_, progress_shown_);
@@ -121,11 +96,7 @@ class ConvertCommand : public Command {
     }, &tally_));
     HONE_RETURN_IF_ERROR(CheckTally());
     HONE_RETURN_IF_ERROR(writer->Commit());
-    HONE_TRY(const auto back, Checkpoint::Open(path));
-    HONE_TRY(const ModelConfig config, ReadModelConfig(*back));
-    HONE_RETURN_IF_ERROR(CheckSameModel(model.config(), config));
-    HONE_TRY(const auto back_tokenizer, Tokenizer::FromCheckpoint(*back));
-    return CheckSameIds(tokenizer, *back_tokenizer);
+    return CheckSameAsFolder(path, model.config(), tokenizer);
   }
 
   Result<void> GgufToGguf(const Checkpoint& checkpoint) {

@@ -58,7 +58,12 @@ MatmulJob Job(const Linear& linear, const float* x, float* y, int64_t m) {
   return Job(linear.weight, x, y, m, linear.bias_or_null());
 }
 
-void Run(Step& step, std::span<const MatmulJob> jobs) { Matmul(jobs, step.scratch.matmul, *step.runtime.threads); }
+void Run(Step& step, std::span<const MatmulJob> jobs) {
+  if (const InputWatch* watch = step.scratch.watch; watch != nullptr) [[unlikely]] {
+    for (const MatmulJob& job : jobs) watch->observer(watch->names.at(job.weight), job.x, job.x_stride, job.m, job.weight->k());
+  }
+  Matmul(jobs, step.scratch.matmul, *step.runtime.threads);
+}
 
 // gate = act(gate) * up, rows of `width`.
 void Activate(Step& step, float* gate, const float* up, int64_t rows, int64_t width) {

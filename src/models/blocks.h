@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/memory.h"
@@ -28,6 +30,12 @@ struct RopeTables {
   std::vector<RopeTable> near, far;  // far is empty where no rope is longrope
 };
 
+// Who watches the inputs of matrix products, and what the weights are called.
+struct InputWatch {
+  InputObserver observer;
+  std::unordered_map<const PackedMatrix*, std::string> names;
+};
+
 // Working memory of a step, made once for max_rows rows.
 struct StepScratch {
   StepScratch(const ModelConfig& config, int max_rows);
@@ -46,6 +54,7 @@ struct StepScratch {
   std::vector<MatmulJob> jobs;
   std::vector<KvStoreJob> stores;
   std::vector<AttentionJob> attention_jobs;
+  const InputWatch* watch = nullptr;  // nobody
 };
 
 // One step as the layers see it. x is the residual stream; h and y are free for the family to use.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 
 #include "models/family.h"
@@ -156,27 +157,61 @@ std::vector<TensorInfo> GgufExport::tensors() const {
   return infos;
 }
 
+// A vector is permuted and converted element by element, as a matrix of width 1.
+static TensorView AsMatrix(const Weight& source) {
+  TensorView view = source.view;
+  if (view.shape.rank() == 1) view.shape = Shape{view.shape[0], 1};
+  return view;
+}
+
+void GgufExport::ReadRow(const Output& output, const Weight& source, int64_t row, DType as, std::byte* out, RoundingCount* tally) {
+  const TensorView view = AsMatrix(source);
+  const int64_t head_rows = output.permuted_heads > 0 ? view.shape.rows() / output.permuted_heads : 0;
+  const int64_t from = head_rows > 0 ? row / head_rows * head_rows + SourceRow(row % head_rows, head_rows) : row;
+  ConvertRows(view, from, 1, source.plus_one, as, out, tally);
+}
+
+void GgufExport::ReadRows(size_t tensor, int64_t first, int64_t count, DType as, std::byte* out) const {
+  const Output& output = outputs_[tensor];
+  HONE_CHECK(as == DType::kF32 || as == output.info.type);
+  RoundingCount ignored;
+  if (output.info.shape.rank() == 1) {  // one row, in one source or made here
+    HONE_CHECK(first == 0 && count <= 1 && as == output.info.type);
+    if (!output.values.empty()) return void(std::memcpy(out, output.values.data(), output.values.size() * sizeof(float)));
+    const Weight& source = *output.sources.front();
+    for (int64_t i = 0; i < source.view.shape[0]; ++i) ReadRow(output, source, i, as, out + i * BytesFor(as, 1), &ignored);
+    return;
+  }
+  const size_t row_bytes = BytesFor(as, output.info.shape.back());
+  for (const Weight* source : output.sources) {
+    const int64_t rows = source->view.shape.rows();
+    for (; first < rows && count > 0; ++first, --count, out += row_bytes) ReadRow(output, *source, first, as, out, &ignored);
+    first -= rows;
+    if (first < 0) first = 0;
+  }
+}
+
+void GgufExport::Release(size_t tensor) const {
+  for (const Weight* source : outputs_[tensor].sources) checkpoint_->Release(source->view);
+}
+
 Result<void> GgufExport::Write(GgufWriter& writer, const std::function<bool(uint64_t, uint64_t)>& progress,
                                RoundingCount* tally) const {
   uint64_t total = 0, done = 0;
   for (const Output& output : outputs_) total += output.info.bytes();
   std::vector<std::byte> row;
-  for (const Output& output : outputs_) {
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const Output& output = outputs_[i];
     if (!output.values.empty()) HONE_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(output.values))));
     for (const Weight* source : output.sources) {
-      // A vector is permuted and converted element by element, as a matrix of width 1.
-      TensorView view = source->view;
-      if (view.shape.rank() == 1) view.shape = Shape{view.shape[0], 1};
-      const int64_t rows = view.shape.rows();
-      const int64_t head_rows = output.permuted_heads > 0 ? rows / output.permuted_heads : 0;
+      const TensorView view = AsMatrix(*source);
       row.resize(BytesFor(output.info.type, view.shape.back()));
-      for (int64_t i = 0; i < rows; ++i) {
-        const int64_t from = head_rows > 0 ? i / head_rows * head_rows + SourceRow(i % head_rows, head_rows) : i;
-        ConvertRows(view, from, 1, source->plus_one, output.info.type, row.data(), tally);
+      for (int64_t r = 0; r < view.shape.rows(); ++r) {
+        ReadRow(output, *source, r, output.info.type, row.data(), tally);
         HONE_RETURN_IF_ERROR(writer.Append(row));
       }
-      checkpoint_->Release(source->view);
     }
+    Release(i);
     done += output.info.bytes();
     if (progress && !progress(done, total)) return Error{ErrorCode::kCancelled, "stopped; nothing was written"};
   }

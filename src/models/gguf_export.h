@@ -40,6 +40,11 @@ class GgufExport {
   // with kCancelled.
   Result<void> Write(GgufWriter& writer, const std::function<bool(uint64_t, uint64_t)>& progress, RoundingCount* tally) const;
 
+  // Rows [first, first + count) of tensors()[tensor], rows counted over all outer dimensions, in GGUF's order; as F32 or in the
+  // tensor's own type. Thread-safe. REQUIRES: `as` is F32 or that type; out holds them.
+  void ReadRows(size_t tensor, int64_t first, int64_t count, DType as, std::byte* out) const;
+  void Release(size_t tensor) const;  // its pages are not needed soon
+
  private:
   struct Output {
     TensorInfo info;
@@ -48,6 +53,7 @@ class GgufExport {
     std::vector<float> values;            // made here, no source
   };
   GgufExport() = default;
+  static void ReadRow(const Output& output, const Weight& source, int64_t row, DType as, std::byte* out, RoundingCount* tally);
   void PlanTensors(std::optional<DType> type, bool permutes_qk);
   void AddRopeTensors();
   void DescribeModel();

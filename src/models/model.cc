@@ -79,6 +79,29 @@ void ForgetUnusedExperts(ModelConfig& config) {
   config.experts = config.experts_per_token = config.expert_ffn_width = config.shared_ffn_width = 0;
 }
 
+// What every packed matrix is called, by the rules of weights.cc.
+std::unordered_map<const PackedMatrix*, std::string> MatrixNames(const ModelWeights& weights, bool tied) {
+  std::unordered_map<const PackedMatrix*, std::string> names;
+  const auto add = [&](const Linear& linear, const std::string& name) {
+    if (linear.weight) names.emplace(&linear.weight, name + ".weight");
+  };
+  const auto add_ffn = [&](const FfnWeights& ffn, const std::string& prefix, const std::string& suffix) {
+    add(ffn.gate, prefix + "ffn_gate" + suffix), add(ffn.up, prefix + "ffn_up" + suffix), add(ffn.down, prefix + "ffn_down" + suffix);
+  };
+  for (const LayerWeights& layer : weights.layers) {
+    const std::string prefix = fmt::format("blk.{}.", layer.index);
+    add(layer.q, prefix + "attn_q"), add(layer.k, prefix + "attn_k"), add(layer.v, prefix + "attn_v");
+    add(layer.attn_output, prefix + "attn_output");
+    add_ffn(layer.ffn, prefix, "");
+    add(layer.router, prefix + "ffn_gate_inp");
+    for (size_t e = 0; e < layer.experts.size(); ++e) add_ffn(layer.experts[e], prefix, fmt::format(".{}", e));
+    add_ffn(layer.shared, prefix, "_shexp");
+    add(layer.shared_gate, prefix + "ffn_gate_inp_shexp");
+  }
+  names.emplace(&weights.output, tied ? "token_embd.weight" : "output.weight");
+  return names;
+}
+
 class Decoder final : public Model {
  public:
   Decoder(std::shared_ptr<const Checkpoint> checkpoint, const Runtime& runtime, const LoadOptions& options,
@@ -119,6 +142,12 @@ class Decoder final : public Model {
     Logits(step, weights_, logits);
   }
 
+  void ObserveInputs(InputObserver observer) override {
+    watch_.observer = std::move(observer);
+    if (watch_.names.empty()) watch_.names = MatrixNames(weights_, config_.tied_embeddings);
+    scratch_.watch = watch_.observer ? &watch_ : nullptr;
+  }
+
  private:
   const std::shared_ptr<const Checkpoint> checkpoint_;  // the embedding stays in its mapping
   const Runtime runtime_;
@@ -126,9 +155,12 @@ class Decoder final : public Model {
   RopeTables ropes_;
   StepScratch scratch_;
   ModelWeights weights_;
+  InputWatch watch_;
 };
 
 }  // namespace
+
+void Model::ObserveInputs(InputObserver) { HONE_CHECK(false, "this model has no inputs to observe"); }
 
 Result<const Family*> FindFamily(const Checkpoint& checkpoint) {
   if (checkpoint.gguf() != nullptr) return FindGgufFamily(*checkpoint.gguf());

@@ -51,6 +51,10 @@ class KvLayers {
 // before layer 0, i after layer i - 1, L + 1 after the final norm. rows: [T][D].
 using StateObserver = std::function<void(int index, const float* rows)>;
 
+// Called with the input of every matrix product, before it runs, from the thread that calls Forward: the weight's
+// canonical name (weight_map.h) and x, `rows` rows of `columns` numbers, x_stride apart. What calibration collects from.
+using InputObserver = std::function<void(const std::string& weight, const float* x, int64_t x_stride, int64_t rows, int64_t columns)>;
+
 struct LoadOptions {
   int max_rows = 512;   // most rows of one Forward; all scratch memory is reserved for it
   bool exact = false;   // F32 activations everywhere, also for quantised weights
@@ -77,6 +81,10 @@ class Model {
   // Not thread-safe: one step at a time. REQUIRES: tokens.size() <= options().max_rows, positions < max_context.
   virtual void Forward(const ForwardBatch& batch, const KvLayers& kv, float* logits,
                        const StateObserver* states = nullptr) = 0;
+
+  // From now on `observer` sees all inputs; an empty one ends that. Costs nothing while nobody watches. Not supported by
+  // models that run no matrix products of their own (fakes): those abort.
+  virtual void ObserveInputs(InputObserver observer);
 
  protected:
   ModelConfig config_;

@@ -1,0 +1,196 @@
+// hone quantize: a model into a smaller one of a named type. --plan says what would be done; the report says what was.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+#include <nlohmann/json.hpp>
+#include <CLI/CLI.hpp>
+
+#include "cli/command.h"
+#include "cli/exit_codes.h"
+#include "cli/folder_vocabulary.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/model_path.h"
+#include "cli/progress.h"
+#include "compress/gguf/quantize_gguf.h"
+#include "compress/work_file.h"
+#include "models/model.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+class QuantizeCommand : public Command {
+ public:
+  void AddFlags(CLI::App& app) override {
+    app.add_option("IN", in_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
+    app.add_option("OUT", out_, "a new file (*.gguf); what is there is not overwritten without --force")->required();
+    app.add_option("--type", type_, "the file type: Q4_K_M, Q6_K, IQ4_XS ...")->required();
+    app.add_flag("--pure", pure_, "every matrix gets the type itself, without the exceptions that the name stands for");
+    app.add_option("--imatrix", imatrix_, "an importance matrix (hone calibrate, or llama.cpp's, GGUF or .dat)");
+    app.add_flag("--plan", plan_only_, "print what would be done, and do nothing");
+    app.add_flag("--resume", resume_, "go on with a job that was stopped or killed");
+    app.add_flag("--allow-requantize", allow_requantize_, "take a model that is quantised already");
+    app.add_flag("--force", force_, "overwrite OUT");
+  }
+
+  Result<int> Run(const CommonFlags& flags) override {
+    CatchInterrupts();
+    HONE_TRY(options_.file_type, FindGgufFileType(type_));
+    HONE_RETURN_IF_ERROR(CheckPaths());
+    HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
+    HONE_TRY(checkpoint_, OpenModel(in_));
+    if (checkpoint_->tensors().empty()) return InvalidInput(checkpoint_->path() + ": no weights to quantise");
+    HONE_TRY(const auto source, OpenSource());
+    std::optional<Imatrix> imatrix;
+    if (!imatrix_.empty()) {
+      HONE_TRY(imatrix, ReadImatrix(imatrix_));
+      options_.imatrix = &*imatrix;
+      options_.imatrix_path = imatrix_;
+    }
+    options_.pure = pure_;
+    options_.allow_requantize = allow_requantize_;
+    HONE_TRY(const QuantizePlan plan, PlanQuantize(*source, options_, runtime->runtime()));
+    for (const std::string& warning : plan.warnings) {
+      if (!flags.quiet) std::fprintf(stderr, "hone quantize: %s\n", warning.c_str());
+    }
+    if (plan_only_) return WriteOut(flags.json ? Json(plan, nullptr) : Table(plan)) ? kExitDone : kExitFailed;
+
+    ProgressLine progress("quantising", flags.progress());
+    QuantizeRun run{.resume = resume_};
+    run.progress = [&](const char* stage, uint64_t done, uint64_t total) {
+      progress.Update(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0, stage);
+      return !Interrupted();
+    };
+    run.check = [&](const std::string& path) { return CheckModel(path); };
+    HONE_TRY(const QuantizeReport report, QuantizeToGguf(*source, plan, out_, options_, run, runtime->runtime()));
+    progress.Clear();
+    if (!flags.quiet) std::fputs(Summary(plan, report).c_str(), stderr);
+    if (flags.json && !WriteOut(Json(plan, &report))) return kExitFailed;
+    return kExitDone;
+  }
+
+ private:
+  Result<void> CheckPaths() const {
+    std::error_code ignored;
+    if (!out_.ends_with(".gguf")) return UsageError("OUT '" + out_ + "': wanted the name of a new file that ends in .gguf");
+    if (fs::equivalent(in_, out_, ignored)) return UsageError("IN and OUT are the same");
+    if (plan_only_) return {};
+    if (fs::exists(out_, ignored) && !force_) return UsageError(out_ + " exists; --force overwrites it");
+    const std::string work = out_ + ".partial";
+    if (resume_ && !WorkFile::Exists(work)) return UsageError(work + " is not there: nothing to resume; start without --resume");
+    if (!resume_ && !force_ && WorkFile::Exists(work)) {
+      return UsageError(work + " is there, from a job that did not end; --resume goes on with it, --force starts again");
+    }
+    return {};
+  }
+
+  Result<std::unique_ptr<TensorSource>> OpenSource() {
+    if (!checkpoint_->is_folder()) return SourceFromGguf(checkpoint_);
+    HONE_TRY(tokenizer_, Tokenizer::FromCheckpoint(*checkpoint_));
+    HONE_TRY(config_, ReadModelConfig(*checkpoint_));
+    HONE_TRY(const GgufMetadata vocabulary, FolderVocabulary(*checkpoint_, *tokenizer_, config_->vocab, out_, "quantize"));
+    return SourceFromFolder(checkpoint_, vocabulary);
+  }
+
+  Result<void> CheckModel(const std::string& path) const {
+    if (config_) return CheckSameAsFolder(path, *config_, *tokenizer_);
+    const auto before = ReadModelConfig(*checkpoint_);
+    if (!before) return {};  // an architecture that hone does not run is quantised all the same
+    HONE_TRY(const auto back, Checkpoint::Open(path));
+    HONE_TRY(const ModelConfig after, ReadModelConfig(*back));
+    return CheckSameModel(*before, after);
+  }
+
+  std::string Totals(const QuantizePlan& plan) const {
+    return fmt::format("{} to {} ({:.2f} bits per weight)", FormatBytes(plan.bytes_before), FormatBytes(plan.bytes), plan.bits_per_weight);
+  }
+
+  std::string Table(const QuantizePlan& plan) const {
+    std::string text;
+    for (const TensorPlan& t : plan.tensors) {
+      text += fmt::format("{:<40} {:>20}  {:>5} -> {:<7} {:>6.2f} bits {:>12}{}{}\n", t.name, t.shape.ToString(), Info(t.from).name,
+                          t.from == t.to ? "same" : std::string(Info(t.to).name), t.bits_per_weight(), FormatBytes(t.bytes()),
+                          t.importance ? "  importance" : "", t.note.empty() ? "" : "  (" + t.note + ")");
+    }
+    return text + fmt::format("{}: {}\ndisk while working {}, peak memory about {} and the file's cached pages, about {:.0f} s\n",
+                              options_.file_type->name, Totals(plan), FormatBytes(plan.disk_bytes), FormatBytes(plan.peak_memory_bytes), std::ceil(plan.seconds));
+  }
+
+  // Tensors that lost most, worst first.
+  static std::vector<size_t> Worst(const QuantizePlan& plan, const QuantizeReport& report) {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < plan.tensors.size(); ++i) {
+      if (plan.tensors[i].from != plan.tensors[i].to) order.push_back(i);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return report.tensors[a].relative_error > report.tensors[b].relative_error; });
+    order.resize(std::min<size_t>(order.size(), 5));
+    return order;
+  }
+
+  std::string Summary(const QuantizePlan& plan, const QuantizeReport& report) const {
+    std::string text = fmt::format("{}: {}, {}; relative error of the weights {:.4f}; {:.1f} s and {:.1f} s to verify\n", out_, options_.file_type->name,
+                                   Totals(plan), report.relative_error, report.quantize_s, report.verify_s);
+    if (report.resumed_tensors > 0) text += fmt::format("  {} of {} tensors were there from the earlier run\n", report.resumed_tensors, plan.tensors.size());
+    for (const size_t i : Worst(plan, report)) {
+      text += fmt::format("  {:<40} {:<7} error {:.4f}, at most {:.3g}\n", plan.tensors[i].name, Info(plan.tensors[i].to).name,
+                          report.tensors[i].relative_error, report.tensors[i].max_error);
+    }
+    for (const TensorPlan& t : plan.tensors) {
+      if (!t.note.empty()) text += fmt::format("  {}: {} ({})\n", t.name, Info(t.to).name, t.note);
+    }
+    return text;
+  }
+
+  std::string Json(const QuantizePlan& plan, const QuantizeReport* report) const {
+    nlohmann::ordered_json json = {{"out", out_}, {"type", options_.file_type->name}, {"pure", pure_}};
+    json["imatrix"] = imatrix_.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(imatrix_);
+    json["bytes_before"] = plan.bytes_before;
+    json["bytes"] = plan.bytes;
+    json["bits_per_weight"] = plan.bits_per_weight;
+    json["disk_bytes"] = plan.disk_bytes;
+    json["peak_memory_bytes"] = plan.peak_memory_bytes;
+    json["estimated_s"] = plan.seconds;
+    json["warnings"] = plan.warnings;
+    if (report != nullptr) {
+      json["relative_error"] = report->relative_error;
+      json["quantize_s"] = report->quantize_s;
+      json["verify_s"] = report->verify_s;
+      json["resumed_tensors"] = report->resumed_tensors;
+      json["worst"] = nlohmann::ordered_json::array();
+      for (const size_t i : Worst(plan, *report)) json["worst"].push_back(plan.tensors[i].name);
+    }
+    json["tensors"] = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < plan.tensors.size(); ++i) {
+      const TensorPlan& t = plan.tensors[i];
+      std::vector<int64_t> shape;
+      for (int d = 0; d < t.shape.rank(); ++d) shape.push_back(t.shape[d]);
+      nlohmann::ordered_json tensor = {{"name", t.name}, {"shape", shape}, {"from", Info(t.from).name}, {"to", Info(t.to).name},
+                                       {"bytes", t.bytes()}, {"bits_per_weight", t.bits_per_weight()}, {"importance", t.importance}};
+      if (!t.note.empty()) tensor["note"] = t.note;
+      if (report != nullptr) {
+        tensor["relative_error"] = report->tensors[i].relative_error;
+        tensor["max_error"] = report->tensors[i].max_error;
+      }
+      json["tensors"].push_back(std::move(tensor));
+    }
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  }
+
+  std::string in_, out_, type_, imatrix_;
+  bool pure_ = false, plan_only_ = false, resume_ = false, allow_requantize_ = false, force_ = false;
+  QuantizeOptions options_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  std::shared_ptr<const Tokenizer> tokenizer_;  // of a folder
+  std::optional<ModelConfig> config_;           // of a folder
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeQuantizeCommand() { return std::make_unique<QuantizeCommand>(); }
+
+}  // namespace hone

@@ -1,0 +1,181 @@
+// Whole files against llama.cpp's quantizer (data/quant), and what happens to bad input and killed jobs.
+#include "compress/gguf/quantize_gguf.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "base/random.h"
+#include "base/test_shared.h"
+
+namespace hone {
+namespace {
+
+class QuantizeGguf : public testing::Test {
+ protected:
+  QuantizeGguf() { runtime_ = {&cpu_, cpu_.best_isa(), &threads_, nullptr, &clock_}; }
+
+  static std::string Bytes(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static std::unique_ptr<TensorSource> Open(const std::string& path) {
+    auto checkpoint = Checkpoint::Open(path);
+    HONE_CHECK(checkpoint.has_value());
+    return SourceFromGguf(*checkpoint);
+  }
+  static QuantizeOptions Options(const char* type, bool pure = true) {
+    return {.file_type = *FindGgufFileType(type), .pure = pure, .imatrix_path = "imatrix.gguf"};
+  }
+  // The file's bytes, or the error's message.
+  std::string Quantize(const TensorSource& source, const std::string& path, const QuantizeOptions& options, const QuantizeRun& run = {}) {
+    const auto plan = PlanQuantize(source, options, runtime_);
+    if (!plan) return plan.error().message;
+    report_ = QuantizeToGguf(source, *plan, path, options, run, runtime_);
+    return report_ ? Bytes(path) : report_.error().message;
+  }
+  // A GGUF model of a few random F32 matrices; `spoil` may change them.
+  std::string WriteModel(const std::string& name, const std::function<void(std::vector<Tensor>&)>& spoil = nullptr) {
+    std::vector<Tensor> tensors;
+    std::vector<NamedTensor> named;
+    Rng rng(5);
+    for (int i = 0; i < 4; ++i) {
+      tensors.emplace_back(DType::kF32, Shape{96, 256});
+      for (int64_t j = 0; j < 96 * 256; ++j) tensors.back().as<float>()[j] = static_cast<float>(rng.Uniform() - 0.5);
+    }
+    if (spoil) spoil(tensors);
+    for (int i = 0; i < 4; ++i) named.push_back({"blk." + std::to_string(i) + ".ffn_up.weight", tensors[i].view()});
+    const std::string path = TestPath(name);
+    HONE_CHECK(WriteGguf(path, {.metadata = {{"general.architecture", GgufValue::String("llama")}, {"llama.block_count", GgufValue::U32(4)}},
+                                .tensors = named}).has_value());
+    return path;
+  }
+
+  CpuFacts cpu_ = ReadCpuFacts();
+  ThreadPool threads_{2};
+  Clock clock_;
+  Runtime runtime_;
+  Result<QuantizeReport> report_{QuantizeReport{}};
+};
+
+TEST_F(QuantizeGguf, WholeFilesAreThoseOfLlamaQuantize) {
+  HONE_NEED_SHARED(folder, "data/quant");
+  const auto source = Open(folder + "/base.gguf");
+  const auto imatrix = ReadImatrix(folder + "/imatrix.gguf");
+  ASSERT_TRUE(imatrix);
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool pure = name.starts_with("pure-"), with_importance = name.starts_with("imat-");
+    if (!pure && !with_importance) continue;
+    QuantizeOptions options = Options(name.substr(5, name.size() - 10).c_str());
+    if (with_importance) options.imatrix = &*imatrix;
+    EXPECT_TRUE(Quantize(*source, TestPath("out.gguf"), options) == Bytes(entry.path())) << name;
+    ++files;
+  }
+  EXPECT_EQ(files, 25);
+}
+
+TEST_F(QuantizeGguf, AStoppedJobGoesOnToTheSameBytes) {
+  const auto source = Open(WriteModel("resume_in.gguf"));
+  const std::string whole = Quantize(*source, TestPath("whole.gguf"), Options("Q4_K_S"));
+  ASSERT_TRUE(report_) << whole;
+  const std::string path = TestPath("stopped.gguf");
+  for (int stop_after = 0; stop_after < 9; ++stop_after) {  // in the middle of quantising and of writing
+    std::filesystem::remove(path);
+    int calls = 0;
+    const std::string stopped = Quantize(*source, path, Options("Q4_K_S"), {.progress = [&](const char*, uint64_t, uint64_t) { return calls++ < stop_after; }});
+    ASSERT_FALSE(report_);
+    EXPECT_EQ(report_.error().code, ErrorCode::kCancelled);
+    EXPECT_FALSE(std::filesystem::exists(path));
+    EXPECT_TRUE(Quantize(*source, path, Options("Q4_K_S"), {.resume = true}) == whole) << stop_after;
+    ASSERT_TRUE(report_);
+    EXPECT_EQ(report_->resumed_tensors, static_cast<size_t>(std::min(stop_after, 4)));
+    EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+    EXPECT_FALSE(std::filesystem::exists(path + ".unverified"));
+  }
+}
+
+TEST_F(QuantizeGguf, WhatAKilledProcessLeavesHalfWrittenIsDoneAgain) {
+  const auto source = Open(WriteModel("torn_in.gguf"));
+  const std::string whole = Quantize(*source, TestPath("torn_whole.gguf"), Options("Q6_K"));
+  const std::string path = TestPath("torn.gguf");
+  int calls = 0;
+  Quantize(*source, path, Options("Q6_K"), {.progress = [&](const char*, uint64_t, uint64_t) { return calls++ < 3; }});
+  const std::string work = Bytes(path + ".partial"), log = Bytes(path + ".partial.log");
+  const auto put = [](const std::string& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; };
+  put(path + ".partial", work + "half a piece");
+  put(path + ".partial.log", log + "123");
+  EXPECT_TRUE(Quantize(*source, path, Options("Q6_K"), {.resume = true}) == whole);
+  std::string damaged = work;
+  damaged[damaged.size() / 2] ^= 1;  // in the second piece
+  put(path + ".partial", damaged);
+  put(path + ".partial.log", log);
+  EXPECT_TRUE(Quantize(*source, path, Options("Q6_K"), {.resume = true}) == whole);
+  EXPECT_EQ(report_->resumed_tensors, 1u);
+  // Another type is another job.
+  put(path + ".partial", work);
+  put(path + ".partial.log", log);
+  EXPECT_NE(Quantize(*source, path, Options("Q5_K_S"), {.resume = true}).find("another job"), std::string::npos);
+  EXPECT_TRUE(Quantize(*source, path, Options("Q6_K")) == whole);  // without --resume the old work is dropped
+  EXPECT_EQ(report_->resumed_tensors, 0u);
+}
+
+TEST_F(QuantizeGguf, DamagedWeightsAreNamed) {
+  for (const float bad : {std::nanf(""), HUGE_VALF}) {
+    const auto source = Open(WriteModel("nan.gguf", [&](std::vector<Tensor>& t) { t[2].as<float>()[5 * 256 + 17] = bad; }));
+    const std::string message = Quantize(*source, TestPath("nan_out.gguf"), Options("Q8_0"));
+    EXPECT_NE(message.find("blk.2.ffn_up.weight: row 5, column 17"), std::string::npos) << message;
+    EXPECT_FALSE(std::filesystem::exists(TestPath("nan_out.gguf")));
+  }
+  const auto huge = Open(WriteModel("huge.gguf", [&](std::vector<Tensor>& t) { t[1].as<float>()[9 * 256] = 1e30f; }));
+  const std::string message = Quantize(*huge, TestPath("huge_out.gguf"), Options("Q4_0"));
+  EXPECT_NE(message.find("blk.1.ffn_up.weight: row 9"), std::string::npos) << message;
+}
+
+TEST_F(QuantizeGguf, QuantisedInputIsRefusedUnlessAllowed) {
+  const auto source = Open(WriteModel("twice_in.gguf"));
+  const std::string once = TestPath("once.gguf"), twice = TestPath("twice.gguf");
+  Quantize(*source, once, Options("Q8_0"));
+  ASSERT_TRUE(report_);
+  const auto quantised = Open(once);
+  EXPECT_NE(Quantize(*quantised, twice, Options("Q4_0")).find("--allow-requantize"), std::string::npos);
+  EXPECT_NE(Quantize(*quantised, twice, Options("Q8_0")).find("nothing to do"), std::string::npos);
+  QuantizeOptions allowed = Options("Q4_0");
+  allowed.allow_requantize = true;
+  Quantize(*quantised, twice, allowed);
+  EXPECT_TRUE(report_);
+}
+
+TEST_F(QuantizeGguf, AnImatrixOfAnotherModelIsRefused) {
+  const auto source = Open(WriteModel("other_in.gguf"));
+  Imatrix imatrix;
+  imatrix.entries["blk.1.ffn_up.weight"] = {128, std::vector<float>(128, 1), {1}};
+  QuantizeOptions options = Options("Q4_K_S");
+  options.imatrix = &imatrix;
+  EXPECT_NE(Quantize(*source, TestPath("other.gguf"), options).find("another model"), std::string::npos);
+  imatrix.entries["blk.1.ffn_up.weight"] = {256, std::vector<float>(256, 1), {1}};
+  const auto plan = PlanQuantize(*source, options, runtime_);
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->warnings.size(), 1u);
+  EXPECT_NE(plan->warnings[0].find("3 matrices"), std::string::npos);
+  EXPECT_NE(Quantize(*source, TestPath("other.gguf"), Options("Q2_K_S", false)).find("needs an importance matrix"), std::string::npos);
+}
+
+TEST_F(QuantizeGguf, ThePlanIsWhatIsWritten) {
+  const auto source = Open(WriteModel("plan_in.gguf"));
+  const auto plan = PlanQuantize(*source, Options("Q4_0"), runtime_);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->bytes, 4u * 96 * 256 / 32 * 18);
+  EXPECT_DOUBLE_EQ(plan->bits_per_weight, 4.5);
+  EXPECT_GT(plan->seconds, 0);
+  Quantize(*source, TestPath("plan.gguf"), Options("Q4_0"));
+  ASSERT_TRUE(report_);
+  EXPECT_EQ(report_->tensors.size(), 4u);
+  EXPECT_GT(report_->relative_error, 0.02);
+  EXPECT_LT(report_->relative_error, 0.1);
+}
+
+}  // namespace
+}  // namespace hone
