@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "cli/model_path.h"
 #include "serve/http_server.h"
 
 namespace hone {
@@ -211,6 +213,20 @@ TEST_F(Hub, TokensGoToTheHub) {
   EXPECT_TRUE(PullFromHub(options_, {"o", "n", ""}).has_value());
   server_.reset();
   EXPECT_NE(Fails({"o", "n", ""}).find("cannot be asked"), std::string::npos);
+}
+
+// What was pulled is a MODEL by its name, and has that name.
+TEST_F(Hub, PulledModelsOpenByName) {
+  fs::create_directories(options_.models + "/o");
+  fs::create_directory_symlink(std::string(HONE_SOURCE_DIR) + "/assets/builtin/main", options_.models + "/o/n");
+  ASSERT_EQ(::setenv("HONE_MODELS", options_.models.c_str(), 1), 0);
+  const auto opened = OpenModel("o/n");
+  ASSERT_TRUE(opened.has_value()) << opened.error().message;
+  EXPECT_EQ(ModelName("o/n", **opened), "o/n");
+  const auto missing = OpenModel("o/other");
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_NE(missing.error().message.find("hone pull o/other"), std::string::npos);
+  ::unsetenv("HONE_MODELS");
 }
 
 }  // namespace

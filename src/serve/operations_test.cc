@@ -354,7 +354,7 @@ TEST_F(Operations, Tls) {
   const auto [code, body] = curl("-H 'Content-Type: application/json' -d '" + ChatBody("hello", R"("stream":true)") + "' " + url + kChat);
   EXPECT_EQ(code, "200");
   EXPECT_NE(body.find("data: [DONE]"), std::string::npos);
-  EXPECT_EQ(curl(url + "/health " + url + "/ready").first, "200200");  // one connection, two requests
+  EXPECT_EQ(curl(url + "/health -o " + out + " " + url + "/ready").first, "200200");  // one connection, two requests
   // Who speaks plain HTTP, or nothing, gets no answer and does no harm.
   TestClient plain(port());
   plain.Send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -231,7 +231,9 @@ bool OutputParser::StepThinking(bool final, std::vector<OutputPiece>* out) {
 
 bool OutputParser::StepContent(bool final, std::vector<OutputPiece>* out) {
   if (skip_space_) {
-    buffer_.erase(0, std::min(buffer_.find_first_not_of(kSpace), buffer_.size()));
+    // Llama writes ";" between calls.
+    const bool between_calls = format_.tools == ToolFormat::kBareJson && calls_ > 0;
+    buffer_.erase(0, std::min(buffer_.find_first_not_of(between_calls ? " \t\r\n;" : kSpace), buffer_.size()));
     if (buffer_.empty()) return false;
     skip_space_ = false;
   }
@@ -383,8 +385,6 @@ bool OutputParser::StepJson(bool final, std::vector<OutputPiece>* out) {
   const size_t used = first + end;
   for (const auto& [name, arguments] : calls) EmitCall(name, arguments, out);
   buffer_.erase(0, used);
-  // Llama writes ";" between calls.
-  if (const size_t next = buffer_.find_first_not_of(kSpace); next != std::string::npos && buffer_[next] == ';') buffer_.erase(0, next + 1);
   skip_space_ = true;
   return true;
 }

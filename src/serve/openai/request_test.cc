@@ -315,7 +315,7 @@ TEST(Request, MutationsOfResponses) {
       {R"("tools":[{"type":"function","name":"f","parameters":{},"strict":true}])", ""},
       {R"("tools":[{"type":"web_search"}])", "tools[0].type", "supported: \"function\""},
       {R"("tools":[{"type":"function"}])", "tools[0].function"},
-      {R"("tools":[{"type":"function","name":"f","parms":{}}])", "tools[0].parms", "did you mean parameters?"},
+      {R"("tools":[{"type":"function","name":"f","paramters":{}}])", "tools[0].paramters", "did you mean parameters?"},
       {R"("tool_choice":"required")", "tool_choice"},
       {R"("temperature":3)", "temperature"},
       {R"("prompt":{"id":"p"})", "prompt"},

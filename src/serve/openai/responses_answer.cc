@@ -25,7 +25,8 @@ class ResponsesAnswer final : public AnswerShape {
         top_logprobs_(request.chat.fields.sequence.logprobs), parser_(std::move(format)) {}
 
   std::string Begin() override {
-    return WithResponse("response.created", "in_progress", {}) + WithResponse("response.in_progress", "in_progress", {});
+    const std::string created = WithResponse("response.created", "in_progress", {});
+    return created + WithResponse("response.in_progress", "in_progress", {});
   }
   std::string Opening(int) override { return ""; }
   std::string Delta(int, const SequenceEvent& event) override { return Take(event); }

@@ -238,7 +238,10 @@ std::optional<ApiError> ReadReasoning(FieldReader& reader, const RequestRules& r
   }
   FieldReader inner(variables);
   auto error = ReadVariables(inner, template_source, &out->chat);
-  if (error && error->param == "reasoning_effort") error->param = "reasoning.effort";
+  if (error && error->param == "reasoning_effort") {
+    error->param = "reasoning.effort";
+    error->message.replace(0, std::string_view("reasoning_effort").size(), "reasoning.effort");
+  }
   return error;
 }
 
