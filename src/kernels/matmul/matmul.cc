@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "kernels/matmul/kernel.h"
+#include "kernels/matmul/many_rows.h"
 
 namespace hone {
 namespace {
@@ -20,6 +21,8 @@ constexpr int64_t kRowBlockBytes = 1 << 20;   // of x: half of a 2 MiB L2
 constexpr int64_t kFewElements = 16384;       // inputs that one thread rounds faster than a barrier takes
 constexpr int64_t kTilesToOwn = 8;            // tiles a thread from which each job keeps the split of Pack
 constexpr int64_t kRowsForBytes = 16;         // reading a tile costs about as much as multiplying this many rows
+constexpr size_t kNextBytes = 96 * 1024;      // of the next matrix, a thread: about what memory gives it between two products
+constexpr int64_t kTiledSpeed = 4;            // rows in BF16 tiles that cost as much as one of the others
 
 struct WorkerBuffer {
   alignas(64) uint8_t codes[2][kCodeStretch * kPanelRows];
@@ -53,6 +56,7 @@ struct PlannedJob {
   const MatmulJob* job;
   int input;          // index into inputs, -1 for F32 activations
   int sums;           // index into its group_sums
+  int tiled;          // index into tiled inputs if the job takes the path for many rows, else -1
   int64_t row_parts;  // the rows are split in so many parts when there are fewer tiles than threads
   int64_t units;      // tiles * row_parts
   int64_t unit_cost, cost_before;
@@ -66,6 +70,8 @@ struct MatmulScratch::State {
   Buffer arena;    // rounded inputs
   Buffer rests;    // a row of x a thread: what the first term left
   Buffer workers;  // WorkerBuffer a thread
+  Buffer many_rows;  // ManyRowsBuffer a thread
+  TiledInputs tiled;
   std::vector<RoundedInput> inputs;  // never shrinks: the vectors inside keep their memory
   size_t input_count = 0;
   std::vector<PlannedJob> jobs;
@@ -183,13 +189,14 @@ void PlanUnits(State& s, int threads) {
   int64_t cost = 0;
   for (PlannedJob& planned : s.jobs) {
     const MatmulJob& job = *planned.job;
-    constexpr int64_t kFewestRows = 32;
+    constexpr int64_t kFewestRows = 32;  // a part of a job of many rows is a multiple of it
     planned.row_parts = 1;
     if (tiles < 4 * threads && tiles > 0) {
       planned.row_parts = std::clamp<int64_t>(4 * threads / tiles, 1, (job.m + kFewestRows - 1) / kFewestRows);
     }
     planned.units = job.weight->tile_count() * planned.row_parts;
-    planned.unit_cost = std::max<int64_t>(1, job.weight->k()) * (job.m / planned.row_parts + kRowsForBytes);
+    const int64_t rows = job.m / planned.row_parts / (planned.tiled >= 0 ? kTiledSpeed : 1);
+    planned.unit_cost = std::max<int64_t>(1, job.weight->k()) * (rows + kRowsForBytes);
     planned.cost_before = cost;
     cost += planned.units * planned.unit_cost;
   }
@@ -212,6 +219,10 @@ class TileWork {
   // REQUIRES: end - begin <= kMaxRowBlock.
   void Run(int64_t tile, int64_t begin, int64_t end) {
     const int rows = static_cast<int>(end - begin);
+    if (rows <= kFewRows && kernel_.few_rows != nullptr) {
+      MultiplyFewRows(tile, begin, rows);
+      return Store(tile, begin, rows);
+    }
     std::memset(buffer_.accumulator, 0, sizeof(float) * kTileColumns * rows);
     panels_ = weight_.panels_of(tile);
     next_ = reinterpret_cast<const uint8_t*>(weight_.Find(tile, 0, 0));
@@ -300,6 +311,24 @@ class TileWork {
     ahead_bytes_ = 0;
   }
 
+  void MultiplyFewRows(int64_t tile, int64_t begin, int rows) {
+    FewRowsTile few{.chunks = reinterpret_cast<const uint8_t*>(weight_.Find(tile, 0, 0)),
+                    .panels = weight_.panels_of(tile),
+                    .k = weight_.k(),
+                    .rows = rows,
+                    .accumulator = buffer_.accumulator};
+    if (input_ != nullptr) {
+      const int64_t k32 = input_->k / 32, groups = input_->k / kernel_.format->group;
+      few.terms = input_->terms, few.term_rows = input_->m;
+      few.x = input_->codes + begin * input_->code_stride, few.x_stride = input_->code_stride;
+      few.x_scales = input_->scales + begin * k32, few.x_scale_stride = k32;
+      few.x_init = sums_->init + begin * groups, few.x_sums = sums_->sums + begin * groups, few.x_group_stride = groups;
+    } else {
+      few.x_floats = job_.x + begin * job_.x_stride, few.x_floats_stride = job_.x_stride;
+    }
+    kernel_.few_rows(few);
+  }
+
   void Store(int64_t tile, int64_t begin, int rows) {
     const int64_t n0 = tile * kTileColumns;
     const int64_t columns = std::min<int64_t>(kTileColumns, weight_.n() - n0);
@@ -327,6 +356,18 @@ class TileWork {
   int ahead_bytes_ = 0;
 };
 
+// Units of a job of many rows; parts of rows begin at multiples of 32.
+void RunTiledUnits(const State& s, const PlannedJob& planned, int64_t begin, int64_t end, ManyRowsBuffer& buffer) {
+  const MatmulJob& job = *planned.job;
+  const int64_t parts = planned.row_parts;
+  if (parts == 1) return RunManyRows(job, s.tiled, planned.tiled, begin, end, 0, job.m, buffer);
+  const auto row_of = [&](int64_t part) { return part == parts ? job.m : job.m * part / parts / 32 * 32; };
+  for (int64_t unit = begin; unit < end; ++unit) {
+    const int64_t tile = unit / parts, part = unit % parts;
+    RunManyRows(job, s.tiled, planned.tiled, tile, tile + 1, row_of(part), row_of(part + 1), buffer);
+  }
+}
+
 // Units [begin, end) of a job: unit = tile * row_parts + part.
 void RunUnits(const State& s, const PlannedJob& planned, int64_t begin, int64_t end, WorkerBuffer& buffer) {
   TileWork work(s, planned, buffer);
@@ -343,17 +384,22 @@ void RunUnits(const State& s, const PlannedJob& planned, int64_t begin, int64_t 
   }
 }
 
-// The units of `worker`: each job split as Pack split it (every thread reads what it wrote) if all jobs are large; otherwise
-// all jobs laid end to end by cost and cut into equal parts.
-void RunWorker(const State& s, const ThreadPool& threads, int worker, WorkerBuffer& buffer) {
-  const int count = threads.count();
+// Whether each job is split as Pack split it, so that every thread reads what it wrote.
+bool SplitAsPacked(const State& s, int count) {
   bool own = true;
   for (const PlannedJob& planned : s.jobs) own = own && planned.row_parts == 1 && planned.units >= kTilesToOwn * count;
+  return own || count == 1;
+}
+
+// The units of `worker`: each job split as Pack split it if all jobs are large (`own`); otherwise all jobs laid end to end by
+// cost and cut into equal parts.
+void RunWorker(const State& s, const ThreadPool& threads, bool own, int worker, WorkerBuffer& buffer, ManyRowsBuffer* many_rows) {
+  const int count = threads.count();
   const int64_t total = s.jobs.back().cost_before + s.jobs.back().units * s.jobs.back().unit_cost;
   const int64_t from = total / count * worker, to = worker + 1 == count ? total : total / count * (worker + 1);
   for (const PlannedJob& planned : s.jobs) {
     int64_t begin, end;
-    if (own || count == 1) {
+    if (own) {
       const auto range = threads.Range(planned.units, 1, worker);
       begin = static_cast<int64_t>(range.first), end = static_cast<int64_t>(range.second);
     } else {
@@ -363,8 +409,18 @@ void RunWorker(const State& s, const ThreadPool& threads, int worker, WorkerBuff
       };
       begin = unit_at(from), end = unit_at(to);
     }
-    if (begin < end) RunUnits(s, planned, begin, end, buffer);
+    if (begin >= end) continue;
+    planned.tiled >= 0 ? RunTiledUnits(s, planned, begin, end, *many_rows) : RunUnits(s, planned, begin, end, buffer);
   }
+}
+
+// Where `worker` will begin with `next`, if that is split as it was packed.
+void AskForNext(const PackedMatrix& next, ThreadPool& threads, int worker) {
+  const auto [begin, end] = threads.Range(next.tile_count(), 1, worker);
+  if (begin == end || next.bytes() == 0) return;
+  const std::byte* from = next.Find(begin, 0, 0);
+  const size_t left = next.bytes() - static_cast<size_t>(from - next.Find(0, 0, 0));
+  threads.ReadNext(worker, from, std::min({left, next.bytes() / threads.count(), kNextBytes}));
 }
 
 }  // namespace
@@ -372,6 +428,7 @@ void RunWorker(const State& s, const ThreadPool& threads, int worker, WorkerBuff
 MatmulScratch::MatmulScratch(int64_t max_rows, int64_t max_k) : state_(std::make_unique<State>()) {
   HONE_CHECK(max_rows >= 0 && max_k >= 0);
   state_->arena = Buffer(InputBytes(std::max<int64_t>(1, 2 * max_rows), RoundUp(max_k, 32), 2));  // two terms
+  state_->tiled.Reserve(max_rows, max_k);
 }
 MatmulScratch::~MatmulScratch() = default;
 MatmulScratch::MatmulScratch(MatmulScratch&&) noexcept = default;
@@ -406,6 +463,7 @@ Result<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, const PackOpti
   HONE_CHECK(options.input_terms == 1 || options.input_terms == 2);
   packed.input_terms_ = options.input_terms;
   packed.kernel_ = &FindMatmulKernel(weight.type, options.isa, options.exact && !format->is_float());
+  if (!options.exact && !options.deterministic) packed.many_rows_ = FindBf16Arithmetic(weight.type, options.isa);
   const int64_t panel_count = (packed.n_ + kPanelRows - 1) / kPanelRows;
   packed.panels_ = Buffer(panel_count * packed.k_ / format->chunk * format->chunk_bytes());
   if (packed.panels_.size() == 0) return packed;
@@ -427,17 +485,20 @@ Result<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, const PackOpti
   return packed;
 }
 
-void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool& threads) {
+void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool& threads, const MatmulExtra& extra) {
   State& s = scratch.state();
   s.jobs.clear();
   s.input_count = 0;
+  s.tiled.Clear();
   s.rounded_rows = s.rounded_elements = s.rest_k = 0;
   for (const MatmulJob& job : jobs) {
     HONE_CHECK(job.weight != nullptr && *job.weight && job.m >= 0);
     if (job.m == 0 || job.weight->n() == 0) continue;
-    PlannedJob planned{.job = &job, .input = -1, .sums = 0};
+    PlannedJob planned{.job = &job, .input = -1, .sums = 0, .tiled = -1};
     const MatmulKernel& kernel = job.weight->kernel();
-    if (kernel.uses_codes()) {
+    if (job.weight->many_rows() != nullptr && job.m >= kManyRows) {
+      planned.tiled = s.tiled.Find(job, *job.weight->many_rows());
+    } else if (kernel.uses_codes()) {
       planned.input = FindInput(s, job, kernel.arithmetic->round_row);
       planned.sums = FindGroupSums(s.inputs[planned.input], *kernel.format);
     }
@@ -445,6 +506,7 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
   }
   if (s.jobs.empty()) return;
   PlaceInputs(s);
+  s.tiled.Place();
   PlanUnits(s, threads.count());
   const size_t stride = RoundUp(sizeof(WorkerBuffer), 4096);
   if (s.workers.size() < stride * threads.count()) s.workers = Buffer(stride * threads.count());
@@ -452,16 +514,36 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
   const size_t rest_bytes = sizeof(float) * s.rest_k * threads.count();
   if (s.rests.size() < rest_bytes) s.rests = Buffer(rest_bytes);
 
-  const bool few = threads.count() == 1 || s.rounded_elements <= kFewElements;
-  if (few) RoundRows(s, 0, s.rounded_rows, 0);
+  const size_t tiled_stride = RoundUp(sizeof(ManyRowsBuffer), 4096);
+  const bool tiled = s.tiled.row_blocks() > 0;
+  if (tiled && s.many_rows.size() < tiled_stride * threads.count()) s.many_rows = Buffer(tiled_stride * threads.count());
+
+  const bool few = threads.count() == 1 || s.rounded_elements + s.tiled.elements() <= kFewElements;
+  if (few) RoundRows(s, 0, s.rounded_rows, 0), s.tiled.Round(0, s.tiled.row_blocks());
+  const bool own = SplitAsPacked(s, threads.count());
+  const int64_t n = s.jobs[0].job->weight->n();
+  if (extra.finish != nullptr) {
+    for (const PlannedJob& planned : s.jobs) HONE_CHECK(planned.job->weight->n() == n);
+  }
   threads.Run([&](int worker) {
     if (!few) {
       const auto [begin, end] = threads.Range(s.rounded_rows, 1, worker);
       RoundRows(s, begin, end, worker);
+      const auto blocks = threads.Range(s.tiled.row_blocks(), 1, worker);
+      s.tiled.Round(blocks.first, blocks.second);
       threads.Barrier();
     }
-    RunWorker(s, threads, worker, *reinterpret_cast<WorkerBuffer*>(s.workers.data() + stride * worker));
+    auto* many_rows = tiled ? reinterpret_cast<ManyRowsBuffer*>(s.many_rows.data() + tiled_stride * worker) : nullptr;
+    RunWorker(s, threads, own, worker, *reinterpret_cast<WorkerBuffer*>(s.workers.data() + stride * worker), many_rows);
+    if (extra.finish != nullptr && own) {
+      const auto [begin, end] = threads.Range((n + kTileColumns - 1) / kTileColumns, 1, worker);
+      if (begin < end) (*extra.finish)(begin * kTileColumns, std::min<int64_t>(n, end * kTileColumns));
+    }
+    if (extra.next != nullptr && *extra.next) AskForNext(*extra.next, threads, worker);
   });
+  if (extra.finish != nullptr && !own) {
+    threads.ParallelFor(n, kTileColumns, [&](size_t begin, size_t end) { (*extra.finish)(begin, end); });
+  }
 }
 
 }  // namespace hone

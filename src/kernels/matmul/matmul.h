@@ -5,10 +5,12 @@
 //
 // Arithmetic. F32, F16 and BF16 weights, and every type under PackOptions::exact: F32 products and sums. Other types: each row
 // of x is rounded once to int8 with one F32 scale per 32 elements; integer dot products are exact, so only that rounding
-// (about 0.4 % of the largest of 32 neighbours, at most half a step each) is lost. docs/kernels-matmul.md has the bounds.
+// (about 0.4 % of the largest of 32 neighbours, at most half a step each) is lost. With AMX, jobs of many rows (many_rows.h)
+// round x and W to BF16 instead, unless the weight is F32. docs/kernels-matmul.md has the bounds.
 //
-// Batch invariance: for one packed matrix and ISA, the bits of y[m][n] depend only on row m of x: not on M, on the row's place,
-// on the number of threads or on the other jobs of the call.
+// Batch invariance: for one packed matrix and ISA, the bits of y[m][n] depend only on row m of x: not on the row's place, on the
+// number of threads or on the other jobs of the call; nor on M, except for the choice between few rows and many, which
+// PackOptions::deterministic takes away.
 //
 // Kernels are listed in kernels.inc, best first; the same lines make dispatch, tests and benchmarks.
 #pragma once
@@ -20,6 +22,7 @@
 #include <string_view>
 
 #include "base/cpu.h"
+#include "base/function_ref.h"
 #include "base/memory.h"
 #include "base/result.h"
 #include "base/threads.h"
@@ -27,7 +30,8 @@
 
 namespace hone {
 
-struct MatmulKernel;  // kernel.h
+struct MatmulKernel;    // kernel.h
+struct Bf16Arithmetic;  // many_rows.h
 
 struct PackOptions {
   Isa isa = Isa::kScalar;  // kernels of at most this level; the CPU must have it
@@ -35,6 +39,8 @@ struct PackOptions {
   // Int8 terms that a row of x is rounded to, for low-bit weights: 1 keeps 8 bits, 2 (what the first leaves is rounded again)
   // about 15, for twice the multiplications. Free where reading the weights is the limit. See docs/kernels-matmul.md.
   int input_terms = 1;
+  // Few rows and many take the same path, so that M is no part of a result. Costs speed where AMX would serve many rows.
+  bool deterministic = false;
 };
 
 // True if Pack takes this weight type.
@@ -56,6 +62,8 @@ class PackedMatrix {
   int64_t k() const { return k_; }
   DType type() const { return type_; }
   int input_terms() const { return input_terms_; }
+  // The arithmetic of jobs of at least kManyRows rows; nullptr: that of few rows.
+  const Bf16Arithmetic* many_rows() const { return many_rows_; }
   size_t bytes() const { return panels_.size(); }  // resident bytes
   std::string_view kernel_name() const;            // "Q4_0 int8 avx512-vnni"
 
@@ -71,6 +79,7 @@ class PackedMatrix {
   int64_t n_ = 0, k_ = 0;
   int input_terms_ = 1;
   const MatmulKernel* kernel_ = nullptr;
+  const Bf16Arithmetic* many_rows_ = nullptr;
   Buffer panels_;
 };
 
@@ -102,9 +111,19 @@ class MatmulScratch {
   std::unique_ptr<State> state_;
 };
 
+// What belongs to a call beside its products.
+struct MatmulExtra {
+  // Work on finished columns, saving a fork-join: called for ranges that together are [0, N), each range once, when all rows of
+  // its columns are there in every job; by the thread that made them where that is possible. Ranges begin at multiples of 32 and
+  // calls run side by side. REQUIRES: all jobs have the same N.
+  const FunctionRef<void(int64_t begin, int64_t end)>* finish = nullptr;
+  // The matrix that will be read next: threads that wait for the others ask for the beginning of their part of it.
+  const PackedMatrix* next = nullptr;
+};
+
 // Runs all jobs in one fork-join, the panels of all jobs spread over the threads. Jobs with the same x, x_stride, m, k and
 // input_terms share the rounded input. Many small jobs (experts of a mixture) in one call are balanced too. NaN or
 // infinite inputs give NaN or infinities in their own row only. REQUIRES: weights packed for an ISA this CPU has.
-void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool& threads);
+void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool& threads, const MatmulExtra& extra = {});
 
 }  // namespace hone

@@ -4,7 +4,7 @@
 //
 //   kernels_bench --benchmark_filter='Decode/Q4_0'      HONE_BENCH_THREADS=1,2 picks thread counts, HONE_ISA caps the ISA
 //
-// Decode: GB/s of packed bytes and % of the read roof. Prefill (512 rows): Gop/s and % of the roof of the arithmetic it uses.
+// Decode: GB/s of packed bytes and % of the read roof. Prefill (512 rows): Gop/s and % of the roof of the unit that it uses.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "kernels/matmul/kernel.h"
+#include "kernels/matmul/many_rows.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/ref.h"
 #include "kernels/matmul/roof.h"
@@ -153,12 +154,14 @@ void Prefill(benchmark::State& state, DType type, Size size, int thread_count, b
   if (!bench.PackCopies(1) || !bench.AnswersAreRight(kPrefillRows)) return state.SkipWithError("wrong answer");
   if (CappedIsa() == Isa::kScalar) return state.SkipWithError("no roof for scalar code");
   const MatmulKernel& kernel = bench.weights[0].kernel();
-  const auto roof = [&] { return ComputeRoof(UnitOf(kernel.arithmetic->isa, kernel.uses_codes()), bench.threads); };
+  const bool tiled = bench.weights[0].many_rows() != nullptr;
+  const ComputeUnit unit = tiled ? ComputeUnit::kAmxBf16 : UnitOf(kernel.arithmetic->isa, kernel.uses_codes());
+  const auto roof = [&] { return ComputeRoof(unit, bench.threads); };
   Measure(state, thread_count, "Gop/s", roof, [&] {
     bench.Multiply(bench.weights[0], kPrefillRows);
     return 2.0 * static_cast<double>(kPrefillRows * size.n * size.k);
   });
-  state.SetLabel(std::string(kernel.name));
+  state.SetLabel(std::string(tiled ? Info(type).name : kernel.name) + " against " + std::string(ComputeUnitName(unit)));
 }
 
 std::vector<int> ThreadCounts() {

@@ -1,0 +1,69 @@
+// Many rows of x against a tile of W as BF16: what passes between the plan (many_rows.cc) and its kernels. Plain structs and
+// functions, no STL, as in tile.h.
+//
+// A stretch of K of two panels is unpacked to BF16 with scales and minimums folded in, 32 KiB in L1, and multiplied with all rows
+// of a block. Everything lies in tiles of 16 rows by 64 bytes, as TDPBF16PS reads them, a *step* being 32 elements of K:
+//
+//   x        [row block][step][16 rows][32 of K]              a row block is 16 rows
+//   weights  [step][panel][16 pairs of K][16 columns][2]
+//   sums     [row block][panel][16 rows][16 columns] F32
+//
+// Each product of two BF16 is exact in F32; an output sums pairs of K in order, so its bits depend on its row of x alone.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/matmul/tile.h"
+
+namespace hone {
+
+constexpr int kBf16Stretch = 512;
+constexpr int kStepK = 32;
+constexpr int kTileBytes = 1024;
+constexpr int kRowsOfBlock = 16;
+
+// `rows` rows (at most 16; the others become zero) of `k` F32, rounded to the nearest BF16, to [ceil(k / 32)] tiles. K past k is zero.
+using RoundBf16Fn = void (*)(const float* x, int64_t x_stride, int rows, int k, uint8_t* tiles);
+
+// Unpacked codes of one panel (UnpackCodesFn) to BF16 tiles, 2 * kTileBytes apart. k is a multiple of 32. mins may be null.
+//   weight = scale * (code - offset) + min in F32, times kBf16Nudge, upper 16 bits
+using Bf16OfCodesFn = void (*)(const uint8_t* codes, const float* scales, const float* mins, int k, int group, int offset, uint8_t* tiles);
+
+// Packed chunks of a float format to BF16 tiles, 2 * kTileBytes apart; K past k becomes zero. k is at most kFloatStretch.
+using Bf16OfFloatsFn = void (*)(const uint8_t* chunks, int k, uint8_t* tiles);
+
+// Cutting a float to its upper half loses up to a unit of BF16, always towards zero. A factor of 1 + 2^-8.5 before the cut centres
+// that loss over a mantissa from 1 to 2: at most 0.7 units and 0.31 rms, where rounding to nearest has 0.5 and 0.29, for no
+// instruction. Values that are BF16 already stay what they are.
+constexpr float kBf16Nudge = 1.00276f;
+
+struct Bf16Tile {
+  const uint8_t* x;         // of this stretch; row blocks are `steps` tiles apart
+  const uint8_t* weights;
+  int steps;
+  int rows, columns;        // what counts of the last row block and panel
+  float* sums;              // between stretches; also scratch for ragged edges: [row block, rounded up to 2][2][256]
+  bool first, last;         // the first stretch starts from the bias, the last writes y
+  const float* bias;        // [32]
+  float* y;
+  int64_t y_stride;         // floats
+  const uint8_t* ahead;     // ask for these bytes while multiplying
+  int ahead_bytes;
+};
+using MultiplyBf16Fn = void (*)(const Bf16Tile& tile);
+
+// What a thread does before its first MultiplyBf16 and after its last.
+using ConfigureTilesFn = void (*)();
+
+#define HONE_BF16_TILES(isa)                                                                                                    \
+  void RoundBf16##isa(const float* x, int64_t x_stride, int rows, int k, uint8_t* tiles);                                      \
+  void Bf16OfCodes##isa(const uint8_t* codes, const float* scales, const float* mins, int k, int group, int offset, uint8_t* tiles); \
+  void Bf16OfF16##isa(const uint8_t* chunks, int k, uint8_t* tiles);                                                           \
+  void Bf16OfBf16##isa(const uint8_t* chunks, int k, uint8_t* tiles);                                                          \
+  void MultiplyBf16##isa(const Bf16Tile& tile);                                                                                \
+  void ConfigureTiles##isa();                                                                                                  \
+  void ReleaseTiles##isa();
+#include "kernels/matmul/bf16_tiles.inc"
+#undef HONE_BF16_TILES
+
+}  // namespace hone

@@ -1,0 +1,184 @@
+// BF16 tiles with AMX (bf16_tiles.h): rounding rows, codes to BF16, and the products.
+//
+// Products: 32 rows by 32 columns, four tiles of sums, two of x and two of W a step: 4 KiB loaded for 4 TDPBF16PS of 16 cycles.
+// The weights of a stretch stay in L1 while the rows of x stream from L2.
+#include <string.h>
+
+#include "kernels/matmul/bf16_tiles.h"
+#include "kernels/matmul/tiles_amx.h"
+
+namespace hone {
+namespace {
+
+constexpr int kPanelStep = 2 * kTileBytes;  // from step to step of one panel
+
+// The upper halves of `even` and `odd` as pairs: one row of a tile of W.
+inline __m512i UpperHalves(__m512 even, __m512 odd) {
+  const __m512i from = _mm512_set4_epi32(0x0000'0f0e, 0x0000'0b0a, 0x0000'0706, 0x0000'0302);
+  return _mm512_mask_shuffle_epi8(_mm512_castps_si512(odd), 0x3333'3333'3333'3333, _mm512_castps_si512(even), from);
+}
+
+// Byte i of each word as the float 256 + byte, by putting it into the mantissa of 256.
+inline __m512 Magic(__m512i shifted) {
+  return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(shifted, _mm512_set1_epi32(0x007f8000), _mm512_set1_epi32(0x43800000), 0xea));
+}
+
+template <int kGroup>
+inline void OfCodes(const uint8_t* codes, const float* scales, const float* mins, int k, int offset, uint8_t* tiles) {
+  const __m512 nudge = _mm512_set1_ps(kBf16Nudge), magic = _mm512_set1_ps(-256.0f - static_cast<float>(offset));
+  for (int k0 = 0; k0 < k; k0 += kStepK, tiles += kPanelStep) {
+    uint8_t* out = tiles;
+    for (int g = 0; g < kStepK / kGroup; ++g, scales += kPanelRows) {
+      const __m512 scale = _mm512_mul_ps(_mm512_loadu_ps(scales), nudge);
+      __m512 min = _mm512_mul_ps(scale, magic);
+      if (mins != nullptr) min = _mm512_fmadd_ps(_mm512_loadu_ps(mins), nudge, min), mins += kPanelRows;
+#pragma GCC unroll 8
+      for (int quad = 0; quad < kGroup / 4; ++quad, codes += 64, out += 128) {
+        const __m512i words = _mm512_loadu_si512(codes);
+        const __m512 w0 = _mm512_fmadd_ps(Magic(_mm512_slli_epi32(words, 15)), scale, min);
+        const __m512 w1 = _mm512_fmadd_ps(Magic(_mm512_slli_epi32(words, 7)), scale, min);
+        const __m512 w2 = _mm512_fmadd_ps(Magic(_mm512_srli_epi32(words, 1)), scale, min);
+        const __m512 w3 = _mm512_fmadd_ps(Magic(_mm512_srli_epi32(words, 9)), scale, min);
+        _mm512_store_si512(out, UpperHalves(w0, w1));
+        _mm512_store_si512(out + 64, UpperHalves(w2, w3));
+      }
+    }
+  }
+}
+
+// Zeroes the rows of tiles from pair `pair` to the end of its step.
+inline void ZeroToStep(uint8_t* tiles, int pair) {
+  for (; pair % 16 != 0; ++pair) _mm512_store_si512(tiles + pair / 16 * kPanelStep + pair % 16 * 64, _mm512_setzero_si512());
+}
+
+
+// Sums of kBlocks row blocks by two panels into tiles 0 .. 2 * kBlocks - 1, over all steps.
+template <int kBlocks>
+inline void Steps(const Bf16Tile& t, const uint8_t* x, const uint8_t*& ahead, const uint8_t* ahead_end, int lines) {
+  const int64_t block = int64_t{t.steps} * kTileBytes;
+  const uint8_t* w = t.weights;
+  for (int step = 0; step < t.steps; ++step, x += kTileBytes, w += kPanelStep) {
+    _tile_loadd(6, w, 64);
+    _tile_loadd(4, x, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, w + kTileBytes, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kBlocks == 2) {
+      _tile_loadd(5, x + block, 64);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    for (int i = 0; i < lines && ahead < ahead_end; ++i, ahead += 64) _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T1);
+  }
+}
+
+}  // namespace
+
+void ConfigureTilesAmx() { _tile_loadconfig(&kFullTiles); }
+void ReleaseTilesAmx() { _tile_release(); }
+
+void RoundBf16Amx(const float* x, int64_t x_stride, int rows, int k, uint8_t* tiles) {
+  const int steps = (k + kStepK - 1) / kStepK;
+  for (int row = 0; row < kRowsOfBlock; ++row) {
+    const float* from = x + row * x_stride;
+    uint8_t* to = tiles + 64 * row;
+    for (int step = 0; step < steps; ++step, from += kStepK, to += kTileBytes) {
+      if (row >= rows) {
+        _mm512_store_si512(to, _mm512_setzero_si512());
+        continue;
+      }
+      const int left = k - step * kStepK;
+      const __mmask32 valid = left >= kStepK ? ~__mmask32{0} : (__mmask32{1} << left) - 1;
+      const __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(valid), from);
+      const __m512 high = _mm512_maskz_loadu_ps(static_cast<__mmask16>(valid >> 16), from + 16);
+      _mm512_store_si512(to, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+  }
+}
+
+void Bf16OfCodesAmx(const uint8_t* codes, const float* scales, const float* mins, int k, int group, int offset, uint8_t* tiles) {
+  group == 16 ? OfCodes<16>(codes, scales, mins, k, offset, tiles) : OfCodes<32>(codes, scales, mins, k, offset, tiles);
+}
+
+void Bf16OfF16Amx(const uint8_t* chunks, int k, uint8_t* tiles) {
+  const __m512 nudge = _mm512_set1_ps(kBf16Nudge);
+  const int pairs = (k + 1) / 2;
+  for (int pair = 0; pair < pairs; ++pair, chunks += 64) {
+    const __m256i even = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunks));
+    const __m256i odd = 2 * pair + 1 < k ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunks + 32)) : _mm256_setzero_si256();
+    _mm512_store_si512(tiles + pair / 16 * kPanelStep + pair % 16 * 64,
+                       UpperHalves(_mm512_mul_ps(_mm512_cvtph_ps(even), nudge), _mm512_mul_ps(_mm512_cvtph_ps(odd), nudge)));
+  }
+  ZeroToStep(tiles, pairs);
+}
+
+void Bf16OfBf16Amx(const uint8_t* chunks, int k, uint8_t* tiles) {
+  int pair = 0;
+  for (; 2 * pair + 1 < k; ++pair, chunks += 64) {
+    _mm512_store_si512(tiles + pair / 16 * kPanelStep + pair % 16 * 64, _mm512_loadu_si512(chunks));
+  }
+  if (k % 2 != 0) {  // an odd last element stands alone
+    const __m512i last = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunks)));
+    _mm512_store_si512(tiles + pair / 16 * kPanelStep + pair % 16 * 64, last);
+    ++pair;
+  }
+  ZeroToStep(tiles, pair);
+}
+
+void MultiplyBf16Amx(const Bf16Tile& t) {
+  TilesSeeMemory();
+  const int pairs = (t.rows + 2 * kRowsOfBlock - 1) / (2 * kRowsOfBlock);
+  const uint8_t* ahead = t.ahead;
+  const uint8_t* ahead_end = t.ahead + t.ahead_bytes;
+  const int visits = pairs * t.steps, lines = visits == 0 ? 0 : (t.ahead_bytes / 64 + visits - 1) / visits;
+  for (int pair = 0; pair < pairs; ++pair) {
+    const int row = 2 * kRowsOfBlock * pair;
+    const bool two = t.rows - row > kRowsOfBlock;
+    float* sums = t.sums + pair * 1024;
+    if (!t.first) {
+      _tile_loadd(0, sums, 64);
+      _tile_loadd(1, sums + 256, 64);
+      _tile_loadd(2, sums + 512, 64);
+      _tile_loadd(3, sums + 768, 64);
+    } else if (t.bias != nullptr) {  // every row of a tile from the same 64 bytes
+      _tile_loadd(0, t.bias, 0);
+      _tile_loadd(1, t.bias + 16, 0);
+      _tile_loadd(2, t.bias, 0);
+      _tile_loadd(3, t.bias + 16, 0);
+    } else {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+    const uint8_t* x = t.x + int64_t{2} * pair * t.steps * kTileBytes;
+    two ? Steps<2>(t, x, ahead, ahead_end, lines) : Steps<1>(t, x, ahead, ahead_end, lines);
+
+    float* y = t.y + row * t.y_stride;
+    if (t.last && t.columns == 32 && t.rows - row >= 2 * kRowsOfBlock) {
+      const int64_t bytes = 4 * t.y_stride;
+      _tile_stored(0, y, bytes);
+      _tile_stored(1, y + 16, bytes);
+      _tile_stored(2, y + 16 * t.y_stride, bytes);
+      _tile_stored(3, y + 16 * t.y_stride + 16, bytes);
+      continue;
+    }
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + 256, 64);
+    if (two) {
+      _tile_stored(2, sums + 512, 64);
+      _tile_stored(3, sums + 768, 64);
+    }
+    if (!t.last) continue;
+    TilesSeeMemory();
+    const int rows = t.rows - row < 32 ? t.rows - row : 32;
+    const int first = t.columns < 16 ? t.columns : 16;
+    for (int r = 0; r < rows; ++r) {
+      const float* from = sums + r / 16 * 512 + r % 16 * 16;
+      memcpy(y + r * t.y_stride, from, 4 * first);
+      if (t.columns > 16) memcpy(y + r * t.y_stride + 16, from + 256, 4 * (t.columns - 16));
+    }
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,188 @@
+// See many_rows.h. Order of the work of a thread:
+//
+//   blocks of 512 rows > 8 tiles of W > stretches of 512 of K > the 8 tiles > pairs of row blocks
+//
+// so that a stretch of x (512 KiB) and the sums of 8 tiles (512 KiB) stay in L2, a stretch of a tile of W is unpacked once for all
+// rows of the block and stays in L1, and tile registers sum 512 of K before they are stored.
+#include "kernels/matmul/many_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/matmul/kernel.h"
+#include "kernels/matmul/matmul.h"
+
+namespace hone {
+namespace {
+
+constexpr Bf16Arithmetic kBf16Arithmetics[] = {
+#define HONE_BF16_TILES(isa)                                                                                                  \
+  {Isa::k##isa, RoundBf16##isa, Bf16OfCodes##isa, Bf16OfF16##isa, Bf16OfBf16##isa, MultiplyBf16##isa, ConfigureTiles##isa, \
+   ReleaseTiles##isa},
+#include "kernels/matmul/bf16_tiles.inc"
+#undef HONE_BF16_TILES
+};
+
+int64_t Ceil(int64_t n, int64_t d) { return (n + d - 1) / d; }
+
+// Bytes of x in tiles.
+int64_t TiledBytes(int64_t m, int64_t k) { return Ceil(m, kRowsOfBlock) * Ceil(k, kStepK) * kTileBytes; }
+
+// The bytes of one stretch of one tile of W: panel 0, panel 1.
+struct StretchBytes {
+  const uint8_t* begin;
+  int64_t bytes;
+};
+StretchBytes BytesOf(const PackedMatrix& w, int64_t tile, int64_t k0) {
+  const PanelFormat& format = *w.kernel().format;
+  const int64_t k = std::min<int64_t>(w.k() - k0, kBf16Stretch);
+  return {reinterpret_cast<const uint8_t*>(w.Find(tile, 0, k0)),
+          w.panels_of(tile) * k / format.chunk * static_cast<int64_t>(format.chunk_bytes())};
+}
+
+void Unpack(const PackedMatrix& w, int64_t tile, int64_t k0, ManyRowsBuffer& buffer) {
+  const MatmulKernel& kernel = w.kernel();
+  const PanelFormat& format = *kernel.format;
+  const Bf16Arithmetic& bf16 = *w.many_rows();
+  const int64_t end = std::min<int64_t>(w.k(), k0 + kBf16Stretch);
+  for (int panel = 0; panel < w.panels_of(tile); ++panel) {
+    for (int64_t at = k0; at < end; at += format.stretch()) {
+      const int k = static_cast<int>(std::min<int64_t>(end - at, format.stretch()));
+      const uint8_t* chunks = reinterpret_cast<const uint8_t*>(w.Find(tile, panel, at));
+      uint8_t* tiles = buffer.weights + (at - k0) / kStepK * 2 * kTileBytes + panel * kTileBytes;
+      if (format.is_float()) {
+        (format.type == DType::kBF16 ? bf16.of_bf16 : bf16.of_f16)(chunks, k, tiles);
+        continue;
+      }
+      kernel.unpack->codes(chunks, k, chunks, buffer.codes, buffer.scales, buffer.mins);
+      bf16.of_codes(buffer.codes, buffer.scales, format.has_min ? buffer.mins : nullptr, k, format.group, format.offset, tiles);
+    }
+  }
+}
+
+}  // namespace
+
+std::span<const Bf16Arithmetic> Bf16Arithmetics() { return kBf16Arithmetics; }
+
+const Bf16Arithmetic* FindBf16Arithmetic(DType type, Isa isa) {
+  if (type == DType::kF32) return nullptr;
+  for (const Bf16Arithmetic& arithmetic : kBf16Arithmetics) {
+    if (arithmetic.isa <= isa) return &arithmetic;
+  }
+  return nullptr;
+}
+
+void TiledInputs::Reserve(int64_t rows, int64_t k) {
+  const int64_t bytes = TiledBytes(rows, k);
+  if (static_cast<int64_t>(arena_.size()) < bytes) arena_ = Buffer(bytes);
+}
+
+void TiledInputs::Clear() {
+  inputs_.clear();
+  row_blocks_ = elements_ = 0;
+}
+
+int TiledInputs::Find(const MatmulJob& job, const Bf16Arithmetic& arithmetic) {
+  constexpr size_t kLatest = 8;
+  const int64_t k = job.weight->k();
+  for (size_t i = inputs_.size(); i > 0 && inputs_.size() - i < kLatest; --i) {
+    const Input& input = inputs_[i - 1];
+    if (input.x == job.x && input.x_stride == job.x_stride && input.m == job.m && input.k == k && input.arithmetic == &arithmetic) {
+      return static_cast<int>(i - 1);
+    }
+  }
+  inputs_.push_back({job.x, job.x_stride, job.m, k, &arithmetic, nullptr});
+  row_blocks_ += Ceil(job.m, kRowsOfBlock);
+  elements_ += job.m * k;
+  return static_cast<int>(inputs_.size() - 1);
+}
+
+void TiledInputs::Place() {
+  int64_t bytes = 0;
+  for (const Input& input : inputs_) bytes += TiledBytes(input.m, input.k);
+  if (static_cast<int64_t>(arena_.size()) < bytes) arena_ = Buffer(bytes);
+  uint8_t* at = arena_.as<uint8_t>();
+  for (Input& input : inputs_) {
+    input.tiles = at;
+    at += TiledBytes(input.m, input.k);
+  }
+}
+
+void TiledInputs::Round(int64_t begin, int64_t end) const {
+  for (const Input& input : inputs_) {
+    const int64_t blocks = Ceil(input.m, kRowsOfBlock);
+    for (int64_t block = std::max<int64_t>(begin, 0); block < std::min(end, blocks); ++block) {
+      const int64_t row = block * kRowsOfBlock;
+      const int rows = static_cast<int>(std::min<int64_t>(kRowsOfBlock, input.m - row));
+      for (int64_t k0 = 0; k0 < input.k; k0 += kBf16Stretch) {
+        const int64_t k = std::min<int64_t>(kBf16Stretch, input.k - k0);
+        uint8_t* tiles = input.tiles + (blocks * (k0 / kStepK) + block * Ceil(k, kStepK)) * kTileBytes;
+        input.arithmetic->round(input.x + row * input.x_stride + k0, input.x_stride, rows, static_cast<int>(k), tiles);
+      }
+    }
+    begin -= blocks, end -= blocks;
+  }
+}
+
+const uint8_t* TiledInputs::At(int index, int64_t k0, int64_t row_block) const {
+  const Input& input = inputs_[index];
+  const int64_t blocks = Ceil(input.m, kRowsOfBlock), steps = Ceil(std::min<int64_t>(kBf16Stretch, input.k - k0), kStepK);
+  return input.tiles + (blocks * (k0 / kStepK) + row_block * steps) * kTileBytes;
+}
+
+namespace {
+
+// One block of rows by up to ManyRowsBuffer::kTiles tiles, all of K.
+void RunBlock(const MatmulJob& job, const TiledInputs& inputs, int input, int64_t tile_begin, int64_t tile_end, int64_t row_begin,
+              int64_t row_end, ManyRowsBuffer& buffer) {
+  const PackedMatrix& w = *job.weight;
+  const MultiplyBf16Fn multiply = w.many_rows()->multiply;
+  const int64_t k_end = std::max<int64_t>(w.k(), 1);  // K of 0: y is the bias
+  for (int64_t k0 = 0; k0 < k_end; k0 += kBf16Stretch) {
+    const bool last = k0 + kBf16Stretch >= k_end;
+    const int steps = static_cast<int>(Ceil(std::min<int64_t>(kBf16Stretch, w.k() - k0), kStepK));
+    for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+      if (steps > 0) Unpack(w, tile, k0, buffer);
+      StretchBytes next{nullptr, 0};
+      if (tile + 1 < tile_end) next = BytesOf(w, tile + 1, k0);
+      else if (!last) next = BytesOf(w, tile_begin, k0 + kBf16Stretch);
+      else if (tile_end < w.tile_count()) next = BytesOf(w, tile_end, 0);
+      const int64_t n0 = tile * kTileColumns;
+      alignas(64) float bias[kTileColumns] = {};
+      const int columns = static_cast<int>(std::min<int64_t>(kTileColumns, w.n() - n0));
+      if (job.bias != nullptr) std::memcpy(bias, job.bias + n0, sizeof(float) * columns);
+      multiply({.x = steps > 0 ? inputs.At(input, k0, row_begin / kRowsOfBlock) : nullptr,
+                .weights = buffer.weights,
+                .steps = steps,
+                .rows = static_cast<int>(row_end - row_begin),
+                .columns = columns,
+                .sums = buffer.sums[tile - tile_begin],
+                .first = k0 == 0,
+                .last = last,
+                .bias = bias,
+                .y = job.y + row_begin * job.y_stride + n0,
+                .y_stride = job.y_stride,
+                .ahead = next.begin,
+                .ahead_bytes = static_cast<int>(next.bytes)});
+    }
+  }
+}
+
+}  // namespace
+
+void RunManyRows(const MatmulJob& job, const TiledInputs& inputs, int input, int64_t tile_begin, int64_t tile_end, int64_t row_begin,
+                 int64_t row_end, ManyRowsBuffer& buffer) {
+  HONE_CHECK(row_begin % (2 * kRowsOfBlock) == 0);
+  const Bf16Arithmetic& bf16 = *job.weight->many_rows();
+  bf16.configure();
+  for (int64_t row = row_begin; row < row_end; row += ManyRowsBuffer::kRows) {
+    for (int64_t tile = tile_begin; tile < tile_end; tile += ManyRowsBuffer::kTiles) {
+      RunBlock(job, inputs, input, tile, std::min(tile_end, tile + ManyRowsBuffer::kTiles), row,
+               std::min(row_end, row + ManyRowsBuffer::kRows), buffer);
+    }
+  }
+  bf16.release();
+}
+
+}  // namespace hone

@@ -1,0 +1,82 @@
+// The path of Matmul for many rows: weights unpacked to BF16 tiles, x rounded to BF16, products in tiles (bf16_tiles.h has the
+// layouts and the arithmetic). Matmul takes it for jobs of at least kManyRows rows whose weight allows it; no intrinsics here.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "kernels/matmul/bf16_tiles.h"
+#include "tensor/dtype.h"
+
+namespace hone {
+
+class PackedMatrix;
+struct MatmulJob;
+
+struct Bf16Arithmetic {
+  Isa isa;
+  RoundBf16Fn round;
+  Bf16OfCodesFn of_codes;
+  Bf16OfFloatsFn of_f16, of_bf16;
+  MultiplyBf16Fn multiply;
+  ConfigureTilesFn configure, release;
+};
+
+// The lines of bf16_tiles.inc, best first.
+std::span<const Bf16Arithmetic> Bf16Arithmetics();
+
+// The best of at most `isa` for weights of this type; nullptr if there is none (F32 weights keep their precision).
+const Bf16Arithmetic* FindBf16Arithmetic(DType type, Isa isa);
+
+// Rows of a job from which unpacking to BF16 pays. Measured.
+constexpr int64_t kManyRows = 12;
+
+// Rows of x as BF16 tiles, shared by the jobs that multiply them:
+//   [stretch of K][row block][step][tile], row blocks of 16 rows
+class TiledInputs {
+ public:
+  // Reserves for inputs of together `rows` rows of `k` elements.
+  void Reserve(int64_t rows, int64_t k);
+  void Clear();
+  // Index of the input of `job`; the same for jobs with the same x, x_stride, m and k that stand close together.
+  int Find(const MatmulJob& job, const Bf16Arithmetic& arithmetic);
+  void Place();  // after the last Find
+
+  int64_t row_blocks() const { return row_blocks_; }    // of all inputs, laid end to end
+  int64_t elements() const { return elements_; }
+  void Round(int64_t begin, int64_t end) const;         // those row blocks
+  // Where the stretch at k0 of a row block lies; its row blocks follow each other.
+  const uint8_t* At(int input, int64_t k0, int64_t row_block) const;
+
+ private:
+  struct Input {
+    const float* x;
+    int64_t x_stride, m, k;
+    const Bf16Arithmetic* arithmetic;
+    uint8_t* tiles;
+  };
+  std::vector<Input> inputs_;
+  Buffer arena_;
+  int64_t row_blocks_ = 0, elements_ = 0;
+};
+
+// What one thread needs: a stretch of two panels, codes on the way to it, sums between stretches.
+struct ManyRowsBuffer {
+  static constexpr int64_t kRows = 512;  // of a block: their stretch takes 512 KiB of L2
+  static constexpr int64_t kTiles = 8;   // of W that one pass over K serves: sums of 512 KiB
+  alignas(64) uint8_t weights[kBf16Stretch / kStepK * 2 * kTileBytes];
+  alignas(64) uint8_t codes[kBf16Stretch * kPanelRows];
+  alignas(64) float scales[kBf16Stretch / 16 * kPanelRows];
+  alignas(64) float mins[kBf16Stretch / 16 * kPanelRows];
+  alignas(64) float sums[kTiles][kRows * kTileColumns];
+};
+
+// Tiles [tile_begin, tile_end) of the job's weight by rows [row_begin, row_end). row_begin is a multiple of 32.
+// The calling thread's tiles are configured on the way in and released on the way out.
+void RunManyRows(const MatmulJob& job, const TiledInputs& inputs, int input, int64_t tile_begin, int64_t tile_end, int64_t row_begin,
+                 int64_t row_end, ManyRowsBuffer& buffer);
+
+}  // namespace hone
