@@ -16,8 +16,9 @@ struct KvCacheShape {
   int blocks = 0;
 
   uint64_t block_bytes() const {  // keys and values of one layer
-    return uint64_t{2} * kv_heads * head_width * kKvBlockTokens * KvElementBytes(type);
+    return uint64_t{2} * kv_heads * KvHeadBlockBytes(type, head_width);
   }
+  uint64_t token_bytes() const { return block_bytes() * layers / kKvBlockTokens; }  // keys and values of one token, all layers
   uint64_t total_bytes() const { return block_bytes() * layers * blocks; }
 };
 

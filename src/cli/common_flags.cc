@@ -15,7 +15,8 @@ Result<KvType> CommonFlags::kv_type() const {
   if (kv == "f32") return KvType::kF32;
   if (kv == "f16") return KvType::kF16;
   if (kv == "bf16") return KvType::kBF16;
-  return UsageError("--kv '" + kv + "' is not known; use f32, f16 or bf16");
+  if (kv == "int8") return KvType::kI8;
+  return UsageError("--kv '" + kv + "' is not known; use f32, f16, bf16 or int8");
 }
 
 bool CommonFlags::progress() const { return !quiet && isatty(STDERR_FILENO) != 0; }
@@ -28,7 +29,7 @@ void AddCommonFlags(CLI::App& app, CommonFlags* flags) {
       ->capture_default_str()->group(group);
   app.add_option("--ctx", flags->ctx, "longest sequence in tokens (default: the model's context, at most 8192)")
       ->check(CLI::Range(1, 1 << 30))->group(group);
-  app.add_option("--kv", flags->kv, "type of cached keys and values: f32, f16 or bf16")->capture_default_str()->group(group);
+  app.add_option("--kv", flags->kv, "type of cached keys and values: f32, f16, bf16 or int8")->capture_default_str()->group(group);
   app.add_option("--seed", flags->seed, "seed of sampling (default: random, reported)")
       ->check(CLI::Validator([](std::string& text) {
         errno = 0;

@@ -20,7 +20,7 @@ struct CommonFlags {
   int threads = 0;            // 0: physical cores that this process may use
   std::string isa = "auto";
   int ctx = 0;                // 0: the model's context, at most kMaxDefaultContext
-  std::string kv = "f16";
+  std::string kv = "bf16";
   std::optional<uint64_t> seed;
   bool exact = false;
   bool deterministic = false;

@@ -92,7 +92,7 @@ class InspectCommand : public Command {
                                {"heads", config->heads}, {"kv_heads", config->kv_heads}, {"head_width", config->head_width},
                                {"ffn_width", config->ffn_width}, {"vocab", config->vocab}, {"context", config->context},
                                {"experts", config->experts}, {"experts_per_token", config->experts_per_token},
-                               {"kv_bytes_per_token", config->kv_bytes_per_token(KvElementBytes(kv))}});
+                               {"kv_bytes_per_token", config->layers * KvTokenBytes(kv, config->kv_heads, config->head_width)}});
     } else {
       json["runs"] = false;
       json["reason"] = config.error().message;
@@ -134,7 +134,7 @@ class InspectCommand : public Command {
       if (config->experts > 0) row("experts", fmt::format("{}, {} a token", config->experts, config->experts_per_token));
       row("vocabulary", std::to_string(config->vocab));
       const int context = ctx > 0 ? ctx : std::min(config->context, kMaxDefaultContext);
-      const uint64_t kv_bytes = config->kv_bytes_per_token(KvElementBytes(kv));
+      const uint64_t kv_bytes = config->layers * KvTokenBytes(kv, config->kv_heads, config->head_width);
       row("context", fmt::format("{} (made for {})", context, config->context));
       row("KV cache", fmt::format("{} a token, {} at context {}", FormatBytes(kv_bytes), FormatBytes(kv_bytes * context), context));
       row("memory", fmt::format("about {} for one sequence of {} tokens", FormatBytes(weights.bytes + kv_bytes * context), context));

@@ -53,7 +53,7 @@ class LogitsCommand : public Command {
                           "; --ctx sets it");
     }
     const uint64_t row_bytes = sizeof(float) * (config.vocab + (states_ ? uint64_t(config.layers + 2) * config.width : 0)) +
-                               config.kv_bytes_per_token(KvElementBytes(kv_type));
+                               config.layers * KvTokenBytes(kv_type, config.kv_heads, config.head_width);
     HONE_RETURN_IF_ERROR(CheckMemory(*checkpoint, row_bytes * ids.size()).Context(std::to_string(tokens) + " ids"));
     LoadOptions load;
     load.max_rows = std::min(tokens, kChunk);

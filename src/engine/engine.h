@@ -94,7 +94,7 @@ using EventCallback = std::function<void(const SequenceEvent&)>;
 
 struct EngineOptions {
   int context = 0;  // longest sequence; 0: the model's, at most kMaxDefaultContext
-  KvType kv = KvType::kF16;
+  KvType kv = KvType::kBF16;
   uint64_t kv_bytes = 0;                     // 0: enough for max_sequences contexts, at most a quarter of free memory
   int max_sequences = kDefaultMaxSequences;  // running at once
   int max_queue = kDefaultMaxQueue;          // more sequences than max_sequences + max_queue at once: kLimit

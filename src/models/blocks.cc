@@ -241,7 +241,8 @@ void Attend(Step& step, const LayerWeights& weights) {
             {.heads = config.heads,
              .scale = config.attention_scale,
              .soft_cap = config.attention_soft_cap,
-             .window = weights.config->window},
+             .window = weights.config->window,
+             .exact = step.exact},
             step.runtime.isa, *step.runtime.threads);
 }
 

@@ -68,6 +68,7 @@ struct Step {
   int rows;                      // T
   float *x, *h, *y;              // [T][D]
   float *q, *k, *v, *attention;  // [T][H * E], [T][G * E], [T][G * E], [T][H * E]
+  bool exact = false;            // LoadOptions::exact
 };
 Step BeginStep(const ModelConfig& config, const Runtime& runtime, const ForwardBatch& batch, const KvLayers& kv,
                RopeTables& ropes, StepScratch& scratch);

@@ -130,6 +130,7 @@ class Decoder final : public Model {
     if (batch.tokens.empty()) return;
     Step step = BeginStep(config_, runtime_, batch, kv, ropes_, scratch_);
     Embed(step, weights_.embedding);
+    step.exact = options_.exact;
     if (states != nullptr) (*states)(0, step.x);
     for (const LayerWeights& layer : weights_.layers) {
       family_.layer(step, layer);

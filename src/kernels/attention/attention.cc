@@ -37,9 +37,14 @@ constexpr Kernels kKernels[] = {
 #undef HONE_ATTENTION_KERNEL
 };
 
-const Kernels& Choose(Isa isa) {
+// The AMX kernel rounds q and weights to BF16, so it takes neither exact calls nor F32 caches; wide heads would not fit its memory.
+bool TakesTiles(const KvView& kv, bool exact) {
+  return !exact && kv.type != KvType::kF32 && kv.head_width <= kAmxHeadWidth;
+}
+
+const Kernels& Choose(Isa isa, bool tiles) {
   for (const Kernels& kernels : kKernels) {
-    if (isa >= kernels.level) return kernels;
+    if (isa >= kernels.level && (tiles || kernels.level != Isa::kAmx)) return kernels;
   }
   HONE_CHECK(false, "the scalar kernel is always listed");
   return kKernels[0];
@@ -64,7 +69,21 @@ struct JobPlan {
 class Plan {
  public:
   Plan(std::span<const AttentionJob> jobs, const AttentionParams& params, const Kernels& kernels)
-      : jobs_(jobs), params_(params), kernels_(kernels), window_(params.window > 0 ? params.window : INT_MAX) {}
+      : jobs_(jobs), params_(params), kernels_(kernels), window_(params.window > 0 ? params.window : INT_MAX),
+        tile_rows_(kernels.tile_rows) {}
+
+  // AMX tasks share each read of keys and values among as many rows as their memory holds, while every thread has a few tasks.
+  void SizeTiles(int threads) {
+    if (kernels_.level != Isa::kAmx) return;
+    int64_t heads_rows = 0, widest = 1;
+    for (const AttentionJob& job : jobs_) {
+      heads_rows += int64_t{job.rows} * params_.heads;
+      widest = std::max<int64_t>(widest, job.kv.head_width);
+    }
+    const int64_t most = kAmxTileNumbers / ((widest + 31) / 32 * 32) / 32 * 32;
+    tile_rows_ = static_cast<int>(std::min<int64_t>(tile_rows_, most));
+    while (tile_rows_ > 64 && heads_rows < int64_t{tile_rows_} * threads * 4) tile_rows_ = (tile_rows_ / 2 + 31) / 32 * 32;
+  }
 
   int64_t work() const { return work_; }
 
@@ -120,7 +139,7 @@ class Plan {
   JobPlan Shape(const AttentionJob& job) const {
     JobPlan plan;
     plan.flat_rows = job.rows * (params_.heads / job.kv.kv_heads);
-    plan.tiles = (plan.flat_rows + kernels_.tile_rows - 1) / kernels_.tile_rows;
+    plan.tiles = (plan.flat_rows + tile_rows_ - 1) / tile_rows_;
     plan.chunk_begin = FirstSeen(job.first_position) / kAttentionChunk;
     plan.chunk_end = (job.first_position + std::max(job.rows, 1) - 1) / kAttentionChunk + 1;
     plan.items_per_head = plan.tiles;
@@ -129,8 +148,8 @@ class Plan {
 
   int FirstSeen(int position) const { return window_ > position ? 0 : position - (window_ - 1); }
 
-  int TileBegin(int tile) const { return tile * kernels_.tile_rows; }
-  int TileEnd(const JobPlan& plan, int tile) const { return std::min(plan.flat_rows, (tile + 1) * kernels_.tile_rows); }
+  int TileBegin(int tile) const { return tile * tile_rows_; }
+  int TileEnd(const JobPlan& plan, int tile) const { return std::min(plan.flat_rows, (tile + 1) * tile_rows_); }
 
   // In rows x blocks.
   int64_t TileCost(const AttentionJob& job, const JobPlan& plan, int tile) const {
@@ -199,7 +218,7 @@ class Plan {
 
   AttentionTask Task(const AttentionJob& job, const JobPlan& plan, int head, int64_t item) const {
     const int width = job.kv.head_width, group = params_.heads / job.kv.kv_heads;
-    const size_t head_bytes = static_cast<size_t>(kKvBlockTokens) * width * KvElementBytes(job.kv.type);
+    const size_t head_bytes = KvHeadBlockBytes(job.kv.type, width);
     AttentionTask task;
     task.q = job.q + int64_t{head} * group * width;
     task.q_stride = job.q_stride;
@@ -236,6 +255,7 @@ class Plan {
   const AttentionParams& params_;
   const Kernels& kernels_;
   const int window_;
+  int tile_rows_;
   int threads_ = 1;
   int64_t total_cost_ = 0, largest_cost_ = 0, work_ = 0;
   bool split_ = false;
@@ -263,7 +283,7 @@ void Store(const KvStoreJob& job, int head, int block, KvStoreKernel kernel) {
 }  // namespace
 
 void StoreKv(std::span<const KvStoreJob> jobs, Isa isa, ThreadPool& threads) {
-  const KvStoreKernel kernel = Choose(isa).store;
+  const KvStoreKernel kernel = Choose(isa, true).store;
   int64_t numbers = 0, items = 0;
   for (const KvStoreJob& job : jobs) {
     HONE_CHECK(job.kv.head_width >= 1 && job.kv.head_width <= kMaxHeadWidth && job.first_position >= 0);
@@ -290,11 +310,14 @@ void StoreKv(std::span<const KvStoreJob> jobs, Isa isa, ThreadPool& threads) {
 }
 
 void Attention(std::span<const AttentionJob> jobs, const AttentionParams& params, Isa isa, ThreadPool& threads) {
+  bool tiles = true;
   for (const AttentionJob& job : jobs) {
     HONE_CHECK(job.kv.head_width >= 1 && job.kv.head_width <= kMaxHeadWidth && job.first_position >= 0);
     HONE_CHECK(job.kv.kv_heads >= 1 && params.heads % job.kv.kv_heads == 0);
+    tiles = tiles && TakesTiles(job.kv, params.exact);
   }
-  Plan plan(jobs, params, Choose(isa));
+  Plan plan(jobs, params, Choose(isa, tiles));
+  plan.SizeTiles(threads.count());
   plan.Measure();
   if (threads.count() == 1 || plan.work() < kInlineWork) return plan.RunInline();
   plan.SplitFor(threads.count());

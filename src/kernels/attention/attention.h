@@ -5,9 +5,12 @@
 //   over p in (pos(i) - window, pos(i)], pos(i) = first_position + i; cap(s) = c * tanh(s / c) where a soft cap c is set.
 //   With a sink s[h], exp(s[h] - max) is added to the softmax's denominator only.
 //
-// The value of an output row depends on its query, its keys and its values alone: not on how a prompt was cut into chunks,
-// on other sequences of the step, on the number of threads. (Tiles are whole KV blocks, visited in
-// order.)
+// Arithmetic is F32, but for AMX: there q and the weights are rounded to BF16, and F16 and I8 keys and values too (sums stay F32),
+// unless the call is exact, the cache is F32 or E > 256. docs/kernels-attention.md states the error bounds.
+//
+// In every mode the value of an output row depends on its query, its keys and its values alone, bit for bit: not on how a prompt
+// was cut into chunks, on other sequences of the step, on the number of threads. It may differ between ISA levels, and between
+// exact and not. (Whole KV blocks are visited in order, in chunks of tokens at fixed places.)
 #pragma once
 
 #include <cstdint>
@@ -37,6 +40,7 @@ struct AttentionParams {
   float soft_cap = 0;        // 0: none
   int window = 0;            // a token sees itself and the window - 1 before it; 0: all
   const float* sinks = nullptr;  // [H], or nullptr
+  bool exact = false;        // F32 arithmetic at every ISA level
 };
 
 // Writes k and v rows (F32, row i at k + i * k_stride: [G][E]) of positions first_position + i into the cache.

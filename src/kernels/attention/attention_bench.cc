@@ -1,10 +1,10 @@
-// Speed of Attention: prompts of 512 and 2048 tokens (bound by multiply-adds), decoding at 512 and 8192 tokens of context (bound
-// by reading keys and values), on as many threads as cores. Each line carries its share of a roof measured in the same run:
-// the F32 multiply-add peak of the kernel's ISA, or the read bandwidth of a buffer far larger than the caches.
+// Speed of Attention: prompts (bound by multiply-adds) and decoding at 512 and 8192 tokens of context (bound by reading keys and
+// values), on as many threads as cores. Each line carries its share of two roofs measured right before and after it: the peak of
+// the unit that the kernel multiplies with, and the read bandwidth of a buffer far larger than the caches; and by how much those
+// moved meanwhile: a line whose roof moved by more than 10 % is to be taken again.
 #include "kernels/attention/attention.h"
 
 #include <benchmark/benchmark.h>
-#include <immintrin.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,80 +15,34 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "kernels/matmul/roof.h"
 
 namespace hone {
 namespace {
 
-struct Roof {
-  double flops_avx2 = 0, flops_avx512 = 0;  // per second, all threads
-  double read_bytes = 0;        // per second, all threads
-};
-
-// Ten independent chains: more than a multiply-add's latency times its ports.
-__attribute__((target("avx2,fma"))) float FmaAvx2(int64_t rounds) {
-  const __m256 x = _mm256_set1_ps(0.5f);
-  __m256 a = x, b = x, c = x, d = x, e = x, f = x, g = x, h = x, i = x, j = x;
-  for (int64_t n = 0; n < rounds; ++n) {
-    a = _mm256_fmadd_ps(a, x, x), b = _mm256_fmadd_ps(b, x, x), c = _mm256_fmadd_ps(c, x, x), d = _mm256_fmadd_ps(d, x, x);
-    e = _mm256_fmadd_ps(e, x, x), f = _mm256_fmadd_ps(f, x, x), g = _mm256_fmadd_ps(g, x, x), h = _mm256_fmadd_ps(h, x, x);
-    i = _mm256_fmadd_ps(i, x, x), j = _mm256_fmadd_ps(j, x, x);
-    asm volatile("" : "+x"(a), "+x"(b), "+x"(c), "+x"(d), "+x"(e), "+x"(f), "+x"(g), "+x"(h), "+x"(i), "+x"(j));
-  }
-  return _mm256_cvtss_f32(a + b + c + d + e + f + g + h + i + j);
-}
-
-__attribute__((target("avx512f"))) float FmaAvx512(int64_t rounds) {
-  const __m512 x = _mm512_set1_ps(0.5f);
-  __m512 a = x, b = x, c = x, d = x, e = x, f = x, g = x, h = x, i = x, j = x;
-  for (int64_t n = 0; n < rounds; ++n) {
-    a = _mm512_fmadd_ps(a, x, x), b = _mm512_fmadd_ps(b, x, x), c = _mm512_fmadd_ps(c, x, x), d = _mm512_fmadd_ps(d, x, x);
-    e = _mm512_fmadd_ps(e, x, x), f = _mm512_fmadd_ps(f, x, x), g = _mm512_fmadd_ps(g, x, x), h = _mm512_fmadd_ps(h, x, x);
-    i = _mm512_fmadd_ps(i, x, x), j = _mm512_fmadd_ps(j, x, x);
-    asm volatile("" : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), "+v"(h), "+v"(i), "+v"(j));
-  }
-  return _mm512_cvtss_f32(a + b + c + d + e + f + g + h + i + j);
-}
-
-constexpr int kChains = 10;
-
-template <typename Work>
-double BestSeconds(ThreadPool& threads, Work work) {
-  const Clock clock;
-  double best = 1e9;
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    const double begin = clock.Now();
-    threads.Run([&](int worker) { work(worker); });
-    best = std::min(best, clock.Now() - begin);
-  }
-  return best;
-}
-
 struct Machine {
   CpuFacts facts = ReadCpuFacts();
   ThreadPool threads{std::max(1, facts.physical_cores)};
-  Roof roof;
+  Clock clock;
+  Buffer read_buffer{size_t{384} << 20};
 
-  Machine() {
-    constexpr int64_t kRounds = 20'000'000;
-    const int count = threads.count();
-    if (facts.Supports(Isa::kAvx2)) {
-      roof.flops_avx2 = count * kRounds * kChains * 16 / BestSeconds(threads, [](int) { benchmark::DoNotOptimize(FmaAvx2(kRounds)); });
+  Machine() { std::fill_n(read_buffer.as<uint64_t>(), read_buffer.size() / 8, 1); }
+
+  // Operations (or bytes) per second at best of a few tries.
+  template <typename Work>
+  double Best(Work work) {
+    double best = 0;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const double begin = clock.Now(), done = work();
+      best = std::max(best, done / (clock.Now() - begin));
     }
-    if (facts.Supports(Isa::kAvx512)) {
-      roof.flops_avx512 = count * kRounds * kChains * 32 / BestSeconds(threads, [](int) { benchmark::DoNotOptimize(FmaAvx512(kRounds)); });
-    }
-    constexpr size_t kBytes = size_t{512} << 20;
-    Buffer buffer(kBytes);
-    std::fill_n(buffer.as<uint64_t>(), kBytes / 8, 1);
-    roof.read_bytes = kBytes / BestSeconds(threads, [&](int worker) {
-      const auto [begin, end] = threads.Range(kBytes / 64, 1, worker);
-      __m128i sum[4] = {};
-      const __m128i* data = buffer.as<__m128i>();
-      for (size_t i = begin * 4; i < end * 4; i += 4) {
-        for (int c = 0; c < 4; ++c) sum[c] = _mm_xor_si128(sum[c], data[i + c]);
-      }
-      benchmark::DoNotOptimize(sum);
-    });
+    return best;
+  }
+  double Compute(ComputeUnit unit) {
+    return Best([&] { return ComputeRoof(unit, threads); });
+  }
+  double Read() {
+    return Best([&] { return ReadRoof(std::max(facts.best_isa(), Isa::kAvx2), {{read_buffer.data(), read_buffer.size()}}, threads); });
   }
 };
 
@@ -97,10 +51,22 @@ Machine& TheMachine() {
   return machine;
 }
 
+// Before and after a benchmark.
+struct Roofs {
+  double compute = 0, read = 0;
+};
+
 struct Shape {
   int heads, kv_heads, width;
   KvType type;
 };
+
+Roofs MeasureRoofs(const Shape& shape, Isa isa) {
+  const bool tiles = isa == Isa::kAmx && shape.type != KvType::kF32;
+  const ComputeUnit unit =
+      tiles ? ComputeUnit::kAmxBf16 : isa >= Isa::kAvx512 ? ComputeUnit::kFmaAvx512 : ComputeUnit::kFmaAvx2;
+  return {TheMachine().Compute(unit), TheMachine().Read()};
+}
 
 // Layers enough that one call's keys and values are not in a cache from the call before.
 struct Cache {
@@ -120,21 +86,22 @@ struct Cache {
       for (size_t i = 0; i < bytes / 2; ++i) words[i] = 0x3000 + (rng.Next() & 0x8fff);  // small numbers in every type
     } while (layers.size() * bytes < least_bytes);
   }
-  size_t BlockStride() const { return size_t{2} * shape.kv_heads * kKvBlockTokens * shape.width * KvElementBytes(shape.type); }
+  size_t BlockStride() const { return 2 * shape.kv_heads * KvHeadBlockBytes(shape.type, shape.width); }
   KvView View(size_t layer) {
     std::byte* data = layers[layer % layers.size()].data();
     return {shape.type, shape.kv_heads, shape.width, data, data + BlockStride() / 2, BlockStride(), blocks.data()};
   }
 };
 
-void Report(benchmark::State& state, const Shape& shape, Isa isa, double flops, double bytes) {
-  const Roof& roof = TheMachine().roof;
+void Report(benchmark::State& state, const Shape& shape, const Roofs& before, const Roofs& after, double flops, double bytes) {
   using benchmark::Counter;
-  state.counters["GFLOP/s"] = Counter(flops / 1e9, Counter::kIsIterationInvariantRate);
-  const double peak = isa >= Isa::kAvx512 ? roof.flops_avx512 : roof.flops_avx2;
-  state.counters["of_fma_%"] = Counter(100 * flops / peak, Counter::kIsIterationInvariantRate);
-  state.counters["GB/s"] = Counter(bytes / 1e9, Counter::kIsIterationInvariantRate);
-  state.counters["of_read_%"] = Counter(100 * bytes / roof.read_bytes, Counter::kIsIterationInvariantRate);
+  const auto rate = [](double x) { return Counter(x, Counter::kIsIterationInvariantRate); };
+  state.counters["GFLOP/s"] = rate(flops / 1e9);
+  state.counters["of_peak_%"] = rate(200 * flops / (before.compute + after.compute));
+  state.counters["GB/s"] = rate(bytes / 1e9);
+  state.counters["of_read_%"] = rate(200 * bytes / (before.read + after.read));
+  state.counters["peak_moved_%"] = 100 * (after.compute / before.compute - 1);
+  state.counters["read_moved_%"] = 100 * (after.read / before.read - 1);
   state.SetLabel("H " + std::to_string(shape.heads) + " G " + std::to_string(shape.kv_heads));
 }
 
@@ -148,6 +115,7 @@ void Run(benchmark::State& state, const Shape& shape, int rows, int tokens, Isa 
   for (float& x : q) x = static_cast<float>(rng.Uniform() * 2 - 1);
   const AttentionParams params{shape.heads, 0.1f, 0, 0, nullptr};
   size_t layer = 0;
+  const Roofs before = MeasureRoofs(shape, isa);
   for (auto _ : state) {
     const AttentionJob jobs[] = {{q.data(), stride, out.data(), stride, rows, tokens - rows, cache.View(layer++)}};
     Attention(jobs, params, isa, machine.threads);
@@ -155,19 +123,19 @@ void Run(benchmark::State& state, const Shape& shape, int rows, int tokens, Isa 
   }
   double pairs = 0;
   for (int i = 0; i < rows; ++i) pairs += tokens - rows + i + 1;
-  Report(state, shape, isa, pairs * shape.heads * shape.width * 4,
-         2.0 * tokens * shape.kv_heads * shape.width * KvElementBytes(shape.type));
+  Report(state, shape, before, MeasureRoofs(shape, isa), pairs * shape.heads * shape.width * 4,
+         static_cast<double>(tokens * KvTokenBytes(shape.type, shape.kv_heads, shape.width)));
 }
 
 void RegisterAll() {
   const struct { const char* name; Shape shape; } models[] = {
-      {"E64_F16", {32, 8, 64, KvType::kF16}}, {"E128_F16", {32, 8, 128, KvType::kF16}}, {"E128_BF16", {32, 8, 128, KvType::kBF16}},
-      {"E128_F32", {32, 8, 128, KvType::kF32}}, {"E64_F16_mha", {16, 16, 64, KvType::kF16}}};
+      {"E64_BF16", {32, 8, 64, KvType::kBF16}},   {"E64_F16", {32, 8, 64, KvType::kF16}},     {"E64_I8", {32, 8, 64, KvType::kI8}},
+      {"E128_BF16", {32, 8, 128, KvType::kBF16}}, {"E128_F32", {32, 8, 128, KvType::kF32}}, {"E64_BF16_mha", {16, 16, 64, KvType::kBF16}}};
   const struct { const char* name; int rows, tokens; } loads[] = {
-      {"prefill_512", 512, 512}, {"prefill_2048", 2048, 2048}, {"chunk_256_at_8k", 256, 8192}, {"decode_512", 1, 512},
+      {"prefill_512", 512, 512}, {"prefill_2048", 2048, 2048}, {"chunk_512_at_8k", 512, 8192}, {"decode_512", 1, 512},
       {"decode_8k", 1, 8192}};
   const Isa best = ReadCpuFacts().best_isa();
-  for (const Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
+  for (const Isa isa : {Isa::kAmx, Isa::kAvx512, Isa::kAvx2}) {
     if (isa > best) continue;
     for (const auto& load : loads) {
       for (const auto& model : models) {

@@ -38,6 +38,8 @@ struct Tile {
   float* keys;     // [E][32] in F32, where a block is used by several panels
   float* values;   // [32][padded] in F32, likewise
   bool direct;     // one panel: keys and values are widened where they are used
+  const float* key_scales;    // [32] of the current block, I8 only
+  const float* value_scales;
 };
 
 // Rows [begin, end) of the tile that see block `b`.
@@ -85,8 +87,12 @@ inline void LimitScores(Tile* tile, int r, int b, float* largest) {
   float* scores = tile->scores + r * kBlock;
   const RowRange seen = PlacesSeen(*tile, r, b);
   const bool edge = seen.begin > 0 || seen.end < kBlock, capped = tile->task.soft_cap > 0;
+  const bool scaled = tile->key_scales != nullptr;
   Vec s[kVecs];
   for (int i = 0; i < kVecs; ++i) s[i] = Vec::Load(scores + i * Vec::kLanes);
+  if (scaled) {
+    for (int i = 0; i < kVecs; ++i) s[i] = s[i] * Vec::Load(tile->key_scales + i * Vec::kLanes);
+  }
   if (capped) {
     const Vec cap = Vec::Set(tile->task.soft_cap * kLog2E);
     for (int i = 0; i < kVecs; ++i) s[i] = cap * Tanh(s[i]);
@@ -96,7 +102,7 @@ inline void LimitScores(Tile* tile, int r, int b, float* largest) {
       s[i] = Vec::Within(s[i], seen.begin - i * Vec::kLanes, seen.end - i * Vec::kLanes, Vec::Set(-kInfinity));
     }
   }
-  if (capped || edge) {
+  if (capped || edge || scaled) {
     for (int i = 0; i < kVecs; ++i) s[i].Store(scores + i * Vec::kLanes);
   }
   Vec most = s[0];
@@ -127,6 +133,11 @@ inline void SoftmaxOfBlock(Tile* tile, RowRange rows, int b) {
       weight.Store(scores + i * Vec::kLanes);
       sum = sum + weight;
     }
+    if (tile->value_scales != nullptr) {
+      for (int i = 0; i < kVecs; ++i) {
+        (Vec::Load(scores + i * Vec::kLanes) * Vec::Load(tile->value_scales + i * Vec::kLanes)).Store(scores + i * Vec::kLanes);
+      }
+    }
     float* sums = tile->sums + r * Vec::kLanes;
     Vec::Fma(Vec::Load(sums), Vec::Set(tile->correction[r]), sum).Store(sums);
   }
@@ -141,7 +152,7 @@ inline void ScoresOfBlock(Tile* tile, RowRange rows, const std::byte* keys, cons
     return;
   }
   if (type != KvType::kF32) {
-    Widen(type, keys, tile->width * kBlock, tile->keys);
+    WidenKeys(type, keys, tile->width, tile->keys);
     wide = tile->keys;
   }
   for (int begin = rows.begin / kPanelRows * kPanelRows; begin < rows.end; begin += kPanelRows) {
@@ -163,7 +174,8 @@ inline void AddWideValues(Tile* tile, RowRange rows, RowRange seen, const float*
 inline void AddEdgeValues(Tile* tile, RowRange rows, int b, const std::byte* values) {
   RowRange all = PlacesSeen(*tile, rows.begin, b);
   all.end = PlacesSeen(*tile, rows.end - 1, b).end;
-  const bool finite = WidenRows(tile->task.type, values, all.begin, all.end, tile->width, tile->padded, tile->values);
+  bool finite = WidenRows(tile->task.type, values, all.begin, all.end, tile->width, tile->padded, tile->values);
+  for (int t = all.begin; tile->value_scales != nullptr && t < all.end; ++t) finite = finite && tile->value_scales[t] < kInfinity;
   if (finite) return AddWideValues(tile, rows, all, tile->values);
   for (int r = rows.begin; r < rows.end;) {
     int end = r + 1;
@@ -194,9 +206,14 @@ inline void AddBlock(Tile* tile, int b, int end_block) {
   const AttentionTask& task = tile->task;
   const size_t offset = static_cast<size_t>(task.blocks[b]) * task.block_stride;
   const size_t next = b + 1 < end_block ? static_cast<size_t>(task.blocks[b + 1]) * task.block_stride : offset;
-  ScoresOfBlock(tile, rows, task.keys + offset, task.keys + next, task.values + next);
+  const size_t scales = KvScaleBytes(task.type);
+  if (scales > 0) {
+    tile->key_scales = reinterpret_cast<const float*>(task.keys + offset);
+    tile->value_scales = reinterpret_cast<const float*>(task.values + offset);
+  }
+  ScoresOfBlock(tile, rows, task.keys + offset + scales, task.keys + next, task.values + next);
   SoftmaxOfBlock(tile, rows, b);
-  ValuesOfBlock(tile, rows, b, task.values + offset);
+  ValuesOfBlock(tile, rows, b, task.values + offset + scales);
 }
 
 inline bool SeesChunk(int first, int last, int chunk) {
@@ -255,10 +272,10 @@ inline void StorePartials(const Tile& tile, int chunk) {
 
 inline void AttendTask(const AttentionTask& task) {
   constexpr int kRows = kAttentionTileRows, kWidth = kMaxHeadWidth;
-  alignas(64) float floats[3 * kRows * kWidth + 2 * kBlock * kWidth + kRows * (kBlock + Vec::kLanes)];  // touched as far as used
+  alignas(64) float floats[3 * kRows * kWidth + 2 * kBlock * (kWidth + 1) + kRows * (kBlock + Vec::kLanes)];  // touched as far as used
   alignas(64) Total totals[kRows];
   Tile tile{task, task.row_end - task.row_begin, task.head_width, Padded(task.head_width), {}, {}, {}, {},
-            nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, false};
+            nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, false, nullptr, nullptr};
   float* next = floats;
   const auto take = [&next](int count) { float* taken = next; next += (count + 15) / 16 * 16; return taken; };
   tile.q = take((tile.rows + kPanelRows - 1) / kPanelRows * kPanelRows * tile.width);
@@ -266,7 +283,7 @@ inline void AttendTask(const AttentionTask& task) {
   tile.sums = take(tile.rows * Vec::kLanes);
   tile.acc = take(tile.rows * tile.padded);
   float* values = take(tile.rows * tile.padded);
-  tile.keys = take(tile.width * kBlock);
+  tile.keys = take((tile.width + 1) * kBlock);
   tile.values = take(tile.padded * kBlock);
   tile.direct = tile.rows <= kPanelRows;
   PackQueries(&tile);
@@ -337,11 +354,71 @@ inline void StoreRows(const KvStoreTask& task) {
   }
 }
 
+// One token's E numbers rounded to BF16, and zeros up to whole Vecs.
+inline void RoundRow(const float* from, int width, uint16_t* to) {
+  for (int e = 0; e < width; e += Vec::kLanes) Vec::LoadFirst(from + e, MinOf(Vec::kLanes, width - e)).StoreBf16(to + e);
+}
+
+inline void StorePairRows(const KvStoreTask& task) {
+  const int width = task.head_width;
+  alignas(64) uint16_t row[kMaxHeadWidth + 64];
+  auto* values = reinterpret_cast<uint16_t*>(task.values);
+  for (int i = 0; i < task.rows; ++i) {
+    const int place = task.place + i;
+    RoundRow(task.k + i * task.k_stride, width, row);
+    if (width % 2 != 0) row[width] = 0;
+    std::byte* keys = task.keys + static_cast<int64_t>(place) * 4;
+    for (int e = 0; e < width; e += 2, keys += kBlock * 4) __builtin_memcpy(keys, row + e, 4);
+    RoundRow(task.v + i * task.v_stride, width, row);
+    uint16_t* to = values + static_cast<int64_t>(place / 2) * width * 2 + place % 2;
+    for (int e = 0; e < width; ++e) to[2 * e] = row[e];
+  }
+}
+
+// Codes of one token's E numbers to `to`, and their scale; see kv_view.h. A token with a number that is not finite is NaN.
+inline float RoundToCodes(const float* from, int width, int8_t* to) {
+  Vec most = Vec::Zero(), check = Vec::Zero();
+  for (int e = 0; e < width; e += Vec::kLanes) {
+    const Vec v = Vec::LoadFirst(from + e, MinOf(Vec::kLanes, width - e));
+    most = Vec::Max(v.Abs(), most);
+    check = Vec::Fma(v, Vec::Zero(), check);
+  }
+  if (check.Sum() != 0) {
+    __builtin_memset(to, 1, width);
+    return __builtin_nanf("");
+  }
+  float largest = most.Largest();
+  if (largest < kLeastI8Magnitude) largest = 0;
+  const Vec factor = Vec::Set(largest > 0 ? 127 / largest : 0);
+  for (int e = 0; e < width; e += Vec::kLanes) {
+    alignas(64) int8_t codes[Vec::kLanes];
+    (Vec::LoadFirst(from + e, MinOf(Vec::kLanes, width - e)) * factor).StoreI8(codes);
+    __builtin_memcpy(to + e, codes, MinOf(Vec::kLanes, width - e));
+  }
+  return largest / 127;
+}
+
+inline void StoreCodeRows(const KvStoreTask& task) {
+  const int width = task.head_width;
+  int8_t row[kMaxHeadWidth];
+  for (int i = 0; i < task.rows; ++i) {
+    const int place = task.place + i;
+    const float key_scale = RoundToCodes(task.k + i * task.k_stride, width, row);
+    __builtin_memcpy(task.keys + place * sizeof key_scale, &key_scale, sizeof key_scale);
+    int8_t* keys = reinterpret_cast<int8_t*>(task.keys + KvScaleBytes(KvType::kI8)) + place;
+    for (int e = 0; e < width; ++e) keys[e * kBlock] = row[e];
+    int8_t* values = reinterpret_cast<int8_t*>(task.values + KvScaleBytes(KvType::kI8)) + static_cast<int64_t>(place) * width;
+    const float value_scale = RoundToCodes(task.v + i * task.v_stride, width, values);
+    __builtin_memcpy(task.values + place * sizeof value_scale, &value_scale, sizeof value_scale);
+  }
+}
+
 inline void StoreTask(const KvStoreTask& task) {
   switch (task.type) {
     case KvType::kF32: return StoreRows<float, &Vec::StoreF32>(task);
     case KvType::kF16: return StoreRows<uint16_t, &Vec::StoreF16>(task);
-    case KvType::kBF16: return StoreRows<uint16_t, &Vec::StoreBf16>(task);
+    case KvType::kBF16: return StorePairRows(task);
+    case KvType::kI8: return StoreCodeRows(task);
   }
 }
 

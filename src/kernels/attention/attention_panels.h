@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/attention/kv_view.h"
 
@@ -27,10 +28,13 @@ struct LoadF16 {
   static inline Vec Load(const std::byte* p) { return Vec::LoadF16(p); }
   static inline Vec LoadFirst(const std::byte* p, int n) { return Vec::LoadFirstF16(p, n); }
 };
-struct LoadBf16 {
+struct LoadI8 {  // codes; whoever asks applies the scales
+  static constexpr int kBytes = 1;
+  static inline Vec Load(const std::byte* p) { return Vec::LoadI8(p); }
+  static inline Vec LoadFirst(const std::byte* p, int n) { return Vec::LoadFirstI8(p, n); }
+};
+struct LoadBf16Pairs {
   static constexpr int kBytes = 2;
-  static inline Vec Load(const std::byte* p) { return Vec::LoadBf16(p); }
-  static inline Vec LoadFirst(const std::byte* p, int n) { return Vec::LoadFirstBf16(p, n); }
 };
 
 // scores[r][t] for `kRows` rows of a panel and all 32 tokens. q: [width][kPanelRows], keys: [width][32]. kAhead: also asks for
@@ -64,11 +68,55 @@ inline void ScoreRows(const float* q, const std::byte* keys, int width, float* s
   }
 }
 
+// ScoreRows for BF16, whose elements come in pairs: [width / 2][32][2].
+template <int kRows, bool kAhead>
+inline void ScorePairRows(const float* q, const std::byte* keys, int width, float* scores, const std::byte* next_keys,
+                          const std::byte* next_values) {
+  constexpr int kStep = 2 * Vec::kLanes, kRowBytes = kKvBlockTokens * 4;
+  for (int t = 0; t < kKvBlockTokens; t += kStep) {
+    Vec sum[kRows][2];
+    for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = Vec::Zero();
+    const std::byte* k = keys + t * 4;
+    for (int e = 0; e < width; e += 2, k += kRowBytes) {
+      Vec first[2], second[2];
+      Vec::LoadBf16Pairs(k, &first[0], &second[0]);
+      Vec::LoadBf16Pairs(k + Vec::kLanes * 4, &first[1], &second[1]);
+      if (kAhead && t == 0) {
+        for (int line = 0; line < kRowBytes; line += 64) {
+          __builtin_prefetch(next_keys + e / 2 * kRowBytes + line, 0, 2);
+          __builtin_prefetch(next_values + e / 2 * kRowBytes + line, 0, 2);
+        }
+      }
+      for (int r = 0; r < kRows; ++r) {
+        const Vec x = Vec::Set(q[e * kPanelRows + r]);
+        sum[r][0] = Vec::Fma(x, first[0], sum[r][0]);
+        sum[r][1] = Vec::Fma(x, first[1], sum[r][1]);
+      }
+      if (e + 1 == width) break;
+      for (int r = 0; r < kRows; ++r) {
+        const Vec x = Vec::Set(q[(e + 1) * kPanelRows + r]);
+        sum[r][0] = Vec::Fma(x, second[0], sum[r][0]);
+        sum[r][1] = Vec::Fma(x, second[1], sum[r][1]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      sum[r][0].Store(scores + r * kKvBlockTokens + t);
+      sum[r][1].Store(scores + r * kKvBlockTokens + t + Vec::kLanes);
+    }
+  }
+}
+
 // The same for a number of rows known at run time, 1 to kPanelRows.
 template <typename Load, bool kAhead, int kRows = kPanelRows>
 inline void ScorePanel(int rows, const float* q, const std::byte* keys, int width, float* scores, const std::byte* next_keys,
                        const std::byte* next_values) {
-  if (rows == kRows) return ScoreRows<kRows, Load, kAhead>(q, keys, width, scores, next_keys, next_values);
+  if (rows == kRows) {
+    if constexpr (std::is_same_v<Load, LoadBf16Pairs>) {
+      return ScorePairRows<kRows, kAhead>(q, keys, width, scores, next_keys, next_values);
+    } else {
+      return ScoreRows<kRows, Load, kAhead>(q, keys, width, scores, next_keys, next_values);
+    }
+  }
   if constexpr (kRows > 1) {
     ScorePanel<Load, kAhead, kRows - 1>(rows, q, keys, width, scores, next_keys, next_values);
   }
@@ -79,7 +127,8 @@ inline void ScorePanelOfType(KvType type, int rows, const float* q, const std::b
   switch (type) {
     case KvType::kF32: return ScorePanel<LoadF32, true>(rows, q, keys, width, scores, next_keys, next_values);
     case KvType::kF16: return ScorePanel<LoadF16, true>(rows, q, keys, width, scores, next_keys, next_values);
-    case KvType::kBF16: return ScorePanel<LoadBf16, true>(rows, q, keys, width, scores, next_keys, next_values);
+    case KvType::kBF16: return ScorePanel<LoadBf16Pairs, true>(rows, q, keys, width, scores, next_keys, next_values);
+    case KvType::kI8: return ScorePanel<LoadI8, true>(rows, q, keys, width, scores, next_keys, next_values);
   }
 }
 
@@ -88,7 +137,7 @@ struct ValueTask {
   int padded;
   const float* weights;     // [row][32]
   const float* correction;  // [row]
-  const std::byte* values;  // [32][value_width]
+  const std::byte* values;  // [32][value_width], BF16: [16][value_width][2]
   int value_width;          // a multiple of kLanes
   int begin, end;           // places
 };
@@ -105,13 +154,26 @@ inline void AddValueTile(const ValueTask& task, int row, int v) {
     }
   }
   const float* weights = task.weights + row * kKvBlockTokens;
-  const std::byte* values = task.values + (static_cast<int64_t>(task.begin) * task.value_width + v) * Load::kBytes;
-  for (int t = task.begin; t < task.end; ++t, values += static_cast<int64_t>(task.value_width) * Load::kBytes) {
-    Vec value[kVecs];
-    for (int i = 0; i < kVecs; ++i) value[i] = Load::Load(values + i * Vec::kLanes * Load::kBytes);
+  const auto add = [&](const Vec* value, int t) {
     for (int r = 0; r < kRows; ++r) {
       const Vec weight = Vec::Set(weights[r * kKvBlockTokens + t]);
       for (int i = 0; i < kVecs; ++i) acc[r][i] = Vec::Fma(weight, value[i], acc[r][i]);
+    }
+  };
+  if constexpr (std::is_same_v<Load, LoadBf16Pairs>) {
+    const std::byte* values = task.values + (static_cast<int64_t>(task.begin / 2) * task.value_width + v) * 4;
+    for (int t = task.begin / 2 * 2; t < task.end; t += 2, values += static_cast<int64_t>(task.value_width) * 4) {
+      Vec first[kVecs], second[kVecs];
+      for (int i = 0; i < kVecs; ++i) Vec::LoadBf16Pairs(values + i * Vec::kLanes * 4, &first[i], &second[i]);
+      if (t >= task.begin) add(first, t);
+      if (t + 1 < task.end) add(second, t + 1);
+    }
+  } else {
+    const std::byte* values = task.values + (static_cast<int64_t>(task.begin) * task.value_width + v) * Load::kBytes;
+    for (int t = task.begin; t < task.end; ++t, values += static_cast<int64_t>(task.value_width) * Load::kBytes) {
+      Vec value[kVecs];
+      for (int i = 0; i < kVecs; ++i) value[i] = Load::Load(values + i * Vec::kLanes * Load::kBytes);
+      add(value, t);
     }
   }
   for (int r = 0; r < kRows; ++r) {
@@ -147,17 +209,51 @@ inline void AddValuesOfType(KvType type, const ValueTask& task, int row, int end
   switch (type) {
     case KvType::kF32: return AddValues<LoadF32>(task, row, end);
     case KvType::kF16: return AddValues<LoadF16>(task, row, end);
-    case KvType::kBF16: return AddValues<LoadBf16>(task, row, end);
+    case KvType::kBF16: return AddValues<LoadBf16Pairs>(task, row, end);
+    case KvType::kI8: return AddValues<LoadI8>(task, row, end);
   }
 }
 
-// `count` numbers, a multiple of 32, to F32.
-inline void Widen(KvType type, const std::byte* from, int count, float* to) {
+// Keys of 32 tokens to F32 [width][32]; BF16 of an odd width: [width + 1][32]. I8: their codes.
+inline void WidenKeys(KvType type, const std::byte* from, int width, float* to) {
+  const int count = width * kKvBlockTokens;
   if (type == KvType::kF16) {
     for (int i = 0; i < count; i += Vec::kLanes) Vec::LoadF16(from + i * 2).Store(to + i);
+  } else if (type == KvType::kI8) {
+    for (int i = 0; i < count; i += Vec::kLanes) Vec::LoadI8(from + i).Store(to + i);
   } else {
-    for (int i = 0; i < count; i += Vec::kLanes) Vec::LoadBf16(from + i * 2).Store(to + i);
+    for (int e = 0; e < width; e += 2, to += 2 * kKvBlockTokens) {
+      for (int t = 0; t < kKvBlockTokens; t += Vec::kLanes) {
+        Vec first, second;
+        Vec::LoadBf16Pairs(from + (e / 2 * kKvBlockTokens + t) * 4, &first, &second);
+        first.Store(to + t);
+        second.Store(to + kKvBlockTokens + t);
+      }
+    }
   }
+}
+
+// WidenRows for BF16: [16][width][2].
+inline bool WidenPairRows(const std::byte* from, int begin, int end, int width, int padded, float* to) {
+  Vec check = Vec::Zero();
+  for (int t = begin / 2 * 2; t < end; t += 2) {
+    const std::byte* row = from + static_cast<int64_t>(t / 2) * width * 4;
+    float* out = to + static_cast<int64_t>(t) * padded;
+    for (int e = 0; e < padded; e += Vec::kLanes) {
+      const int count = width - e < Vec::kLanes ? width - e : Vec::kLanes;
+      Vec first, second;
+      Vec::LoadFirstBf16Pairs(row + e * 4, count, &first, &second);
+      if (t >= begin) {
+        check = Vec::Fma(first, Vec::Zero(), check);
+        first.Store(out + e);
+      }
+      if (t + 1 < end) {
+        check = Vec::Fma(second, Vec::Zero(), check);
+        second.Store(out + padded + e);
+      }
+    }
+  }
+  return check.Sum() == 0;
 }
 
 template <typename Load>
@@ -176,12 +272,13 @@ inline bool WidenRowsAs(const std::byte* from, int begin, int end, int width, in
   return check.Sum() == 0;
 }
 
-// Rows [begin, end) of values [32][width] to F32 [32][padded], zeros behind each. Returns whether all numbers are finite.
+// Rows [begin, end) of values (I8: their codes) to F32 [32][padded], zeros behind each. Returns whether all numbers are finite.
 inline bool WidenRows(KvType type, const std::byte* from, int begin, int end, int width, int padded, float* to) {
   switch (type) {
     case KvType::kF32: return WidenRowsAs<LoadF32>(from, begin, end, width, padded, to);
     case KvType::kF16: return WidenRowsAs<LoadF16>(from, begin, end, width, padded, to);
-    case KvType::kBF16: return WidenRowsAs<LoadBf16>(from, begin, end, width, padded, to);
+    case KvType::kBF16: return WidenPairRows(from, begin, end, width, padded, to);
+    case KvType::kI8: return WidenRowsAs<LoadI8>(from, begin, end, width, padded, to);
   }
   return true;
 }

@@ -20,6 +20,10 @@ namespace hone {
 inline constexpr int kAttentionChunk = 512;     // tokens, a multiple of kKvBlockTokens
 inline constexpr int kAttentionTileRows = 48;   // most flat rows of a task: whole panels of 12 (AVX-512) and 6 (AVX2) rows
 
+inline constexpr int kAmxHeadWidth = 256;       // the largest E of the AMX kernel
+inline constexpr int kAmxTileRows = 256;        // the most flat rows of one of its tasks
+inline constexpr int kAmxTileNumbers = 32768;   // and the most rows x E (E rounded up to 32)
+
 // Floats of one row's result of one chunk: max (of scores in log2 units), sum, 14 unused, then the values in whole vectors.
 inline constexpr int AttentionPartialFloats(int head_width) { return 16 + (head_width + 15) / 16 * 16; }
 
@@ -55,7 +59,10 @@ using AttentionKernel = void (*)(const AttentionTask& task) noexcept;
 // The task's rows from the partials of chunks [chunk_begin, chunk_end) to `out`.
 using AttentionMergeKernel = void (*)(const AttentionTask& task) noexcept;
 
-// Stores rows [0, rows) of one KV head into one block, at places [place, place + rows): keys [E][32], values [32][E].
+// I8: numbers of a token that are all smaller than this become 0 (127 / largest could overflow).
+inline constexpr float kLeastI8Magnitude = 0x1.0p-100f;
+
+// Stores rows [0, rows) of one KV head into one block, at places [place, place + rows), as kv_view.h lays it out.
 struct KvStoreTask {
   const float* k = nullptr;
   int64_t k_stride = 0;

@@ -26,9 +26,23 @@ struct Vec {
   static inline Vec Load(const float* p) { return {_mm256_loadu_ps(p)}; }
   static inline Vec LoadF16(const void* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
   static inline Vec LoadBf16(const void* p) { return WidenBf16(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+  static inline Vec LoadI8(const void* p) { return WidenI8(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
+  // Eight pairs of BF16, {first, second} of each.
+  static inline void LoadBf16Pairs(const void* p, Vec* first, Vec* second) {
+    SplitPairs(_mm256_loadu_si256(static_cast<const __m256i*>(p)), first, second);
+  }
+  // The first n pairs, the others 0.
+  static inline void LoadFirstBf16Pairs(const void* p, int n, Vec* first, Vec* second) {
+    SplitPairs(_mm256_maskload_epi32(static_cast<const int*>(p), FirstLanes(n)), first, second);
+  }
   // The first n lanes, the others 0. 0 <= n <= kLanes; reads nothing beyond p + n.
   static inline Vec LoadFirst(const float* p, int n) { return {_mm256_maskload_ps(p, FirstLanes(n))}; }
   static inline Vec LoadFirstF16(const void* p, int n) { return {_mm256_cvtph_ps(LoadFirst16(p, n))}; }
+  static inline Vec LoadFirstI8(const void* p, int n) {
+    int8_t bytes[8] = {};
+    std::memcpy(bytes, p, static_cast<size_t>(n));
+    return WidenI8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
+  }
   static inline Vec LoadFirstBf16(const void* p, int n) { return WidenBf16(LoadFirst16(p, n)); }
   // cos/sin of 4 pairs to both lanes of each pair: {p0, p0, p1, p1, ...}.
   static inline Vec LoadDoubled(const float* p) {
@@ -42,6 +56,12 @@ struct Vec {
   // Eight F16 / BF16, rounded to nearest even.
   inline void StoreF16(void* p) const {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  // Eight int8, rounded to nearest even. REQUIRES: |lanes| < 127.5.
+  inline void StoreI8(void* p) const {
+    const __m256i whole = _mm256_cvtps_epi32(v);
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+    _mm_storel_epi64(static_cast<__m128i*>(p), _mm_packs_epi16(words, words));
   }
   inline void StoreBf16(void* p) const {
     const __m256i bits = _mm256_castps_si256(v), high = _mm256_srli_epi32(bits, 16);
@@ -108,6 +128,11 @@ struct Vec {
   }
   static inline Vec WidenBf16(__m128i words) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16))};
+  }
+  static inline Vec WidenI8(__m128i bytes) { return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))}; }
+  static inline void SplitPairs(__m256i pairs, Vec* first, Vec* second) {
+    first->v = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+    second->v = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }
   static inline __m256 PowerOfTwo(__m256i n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));

@@ -35,9 +35,27 @@ struct Vec {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
   }
+  static inline Vec LoadI8(const void* p) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
+  }
+  // Sixteen pairs of BF16, {first, second} of each.
+  static inline void LoadBf16Pairs(const void* p, Vec* first, Vec* second) {
+    const __m512i pairs = _mm512_loadu_si512(p);
+    first->v = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    second->v = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  // The first n pairs, the others 0.
+  static inline void LoadFirstBf16Pairs(const void* p, int n, Vec* first, Vec* second) {
+    const __m512i pairs = _mm512_maskz_loadu_epi32(FirstLanes(n), p);
+    first->v = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    second->v = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
   // The first n lanes, the others 0. 0 <= n <= kLanes; reads nothing beyond p + n.
   static inline Vec LoadFirst(const float* p, int n) { return {_mm512_maskz_loadu_ps(FirstLanes(n), p)}; }
   static inline Vec LoadFirstF16(const void* p, int n) { return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(FirstLanes(n), p))}; }
+  static inline Vec LoadFirstI8(const void* p, int n) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(FirstLanes(n), p)))};
+  }
   static inline Vec LoadFirstBf16(const void* p, int n) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(FirstLanes(n), p));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
@@ -54,6 +72,10 @@ struct Vec {
   // Sixteen F16 / BF16, rounded to nearest even.
   inline void StoreF16(void* p) const {
     _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  // Sixteen int8, rounded to nearest even. REQUIRES: |lanes| < 127.5.
+  inline void StoreI8(void* p) const {
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
   }
   inline void StoreBf16(void* p) const {
     const __m512i bits = _mm512_castps_si512(v), high = _mm512_srli_epi32(bits, 16);
