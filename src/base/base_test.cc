@@ -1,6 +1,8 @@
 // Results, threads, buffers, random numbers, ISA names.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -65,6 +67,62 @@ TEST(ThreadPool, ParallelForCoversEachIndexOnceInWholeGrains) {
       for (const auto& hit : hits) EXPECT_EQ(hit.load(), 1);
     }
   }
+}
+
+// Every way to wait: spinning, yielding, asleep in the kernel (workers, the caller, a barrier); with more threads than CPUs too.
+TEST(ThreadPool, SleepersWake) {
+  for (const int count : {2, 9}) {
+    ThreadPool pool(count);
+    std::atomic<int> ran{0};
+    for (int round = 0; round < 6; ++round) {
+      if (round % 2 == 0) usleep(3000);  // workers fall asleep between two runs
+      pool.Run([&](int worker) {
+        if (worker == round % count) usleep(3000);  // the others fall asleep at the barrier
+        pool.Barrier();
+        if (worker == 1) usleep(3000);  // the caller falls asleep at the join
+        ran.fetch_add(1);
+      });
+      EXPECT_EQ(ran.load(), (round + 1) * count);
+    }
+    EXPECT_EQ(pool.waits(), 12u);  // a run and a barrier a round
+  }
+}
+
+TEST(ThreadPool, IdlePoolUsesNoCpu) {
+  ThreadPool pool(4);
+  pool.Run([](int) {});
+  usleep(20000);
+  timespec before, after;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+  usleep(50000);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+  const double used = static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+  EXPECT_LT(used, 0.04) << "three spinning workers would use up to 0.15 s";
+}
+
+TEST(ThreadPool, AnyAddressMayBeReadNext) {
+  ThreadPool pool(2);
+  for (int round = 0; round < 50; ++round) {
+    pool.Run([&](int worker) {
+      pool.ReadNext(worker, reinterpret_cast<const std::byte*>(uintptr_t{4096}), 300000);  // nothing is mapped there
+      if (worker == round % 2) usleep(100);
+    });
+  }
+}
+
+TEST(ThreadPool, PinnedWorkersStayOnTheirCpu) {
+  const CpuFacts facts = ReadCpuFacts();
+  ASSERT_EQ(facts.core_cpus.size(), static_cast<size_t>(facts.physical_cores));
+  ThreadPool pool(facts.physical_cores, facts.core_cpus);
+  pool.Run([&](int worker) {
+    if (worker > 0) {
+      EXPECT_EQ(sched_getcpu(), facts.core_cpus[worker]);
+    }
+  });
+  ThreadPool odd(3, std::vector<int>{0, 100000, -1});  // CPUs that do not exist: nothing is pinned
+  std::atomic<int> ran{0};
+  odd.Run([&](int) { ran.fetch_add(1); });
+  EXPECT_EQ(ran.load(), 3);
 }
 
 TEST(Buffer, AlignedZeroedAndMovable) {

@@ -84,11 +84,14 @@ void ReadCores(CpuFacts* facts) {
     ++cpus;
     const std::string dir = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
     const std::string core = ReadLine(dir + "core_id");
-    cores.insert(core.empty() ? "cpu" + std::to_string(cpu) : ReadLine(dir + "physical_package_id") + ":" + core);
+    const std::string name = core.empty() ? "cpu" + std::to_string(cpu) : ReadLine(dir + "physical_package_id") + ":" + core;
+    if (cores.insert(name).second) facts->core_cpus.push_back(cpu);
   }
   const int limit = CgroupCpuLimit();
   facts->logical_cpus = std::min(std::max(1, cpus), limit);
   facts->physical_cores = std::min(std::max<int>(1, cores.size()), limit);
+  if (facts->core_cpus.empty()) facts->core_cpus.push_back(0);
+  facts->core_cpus.resize(facts->physical_cores);
   ReadCaches(std::max(0, first), facts);
 }
 

@@ -30,6 +30,7 @@ struct CpuFacts {
   // What CPUID lists whether or not the system lets programs use it, and whether the system saves that state: why a unit is off.
   bool cpuid_avx512 = false, cpuid_amx = false, os_saves_avx512 = false, os_saves_amx = false;
   int physical_cores = 1;   // cores this process may use (affinity and cgroup quota counted), hyper-threads once
+  std::vector<int> core_cpus;  // one CPU of each of those cores: where a pinned thread goes
   int logical_cpus = 1;     // CPUs this process may use
   long l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of one core (L3: of its complex), 0 if unknown
 

@@ -1,7 +1,8 @@
-// Fork-join over an epoch counter: Run publishes the task by raising the epoch, workers answer by lowering `running_`.
+// Fork-join over an epoch counter: Run publishes the task by raising the epoch; the last worker to finish says so.
 #include "base/threads.h"
 
 #include <immintrin.h>
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -11,25 +12,32 @@
 namespace hone {
 namespace {
 
-// About 100 microseconds of pauses: long enough to bridge the gaps between ops of a step, short enough to be idle soon.
-constexpr int kSpins = 2000;
-// After this many pauses a waiter also yields, so that a machine with more threads than cores still moves.
-constexpr int kSpinsBeforeYield = 256;
+// Turns of waiting, each a pause of some 15 to 60 ns. Sleeping after 50 to 100 microseconds bridges the gaps between the ops of
+// a step and is soon idle. From kTurnsBeforeYield on the CPU is offered to others every few turns: if the thread that is waited
+// for has none, it gets this one.
+constexpr int kTurns = 2000;
+constexpr int kTurnsBeforeYield = 256;
+constexpr int kTurnsAYield = 16;
+// Bytes asked for in one turn: little enough to notice at once that the wait is over.
+constexpr size_t kBytesATurn = 512;
 
-template <typename Done>
-void SpinUntil(Done done) {
-  for (int spins = 0; !done(); ++spins) {
-    _mm_pause();
-    if (spins >= kSpinsBeforeYield) sched_yield();
-  }
+void Pin(std::thread& thread, int cpu) {
+  if (cpu < 0 || cpu >= CPU_SETSIZE) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set);  // refused: the thread stays free
 }
 
 }  // namespace
 
-ThreadPool::ThreadPool(int count) : count_(count) {
+ThreadPool::ThreadPool(int count, std::span<const int> cpus) : count_(count), places_(count) {
   HONE_CHECK(count >= 1);
   threads_.reserve(count - 1);
-  for (int worker = 1; worker < count; ++worker) threads_.emplace_back([this, worker] { WorkerLoop(worker); });
+  for (int worker = 1; worker < count; ++worker) {
+    threads_.emplace_back([this, worker] { WorkerLoop(worker); });
+    if (static_cast<size_t>(worker) < cpus.size()) Pin(threads_.back(), cpus[worker]);
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -39,34 +47,48 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+// Waits until `value` is no longer `old`. Whoever changes it does so with seq_cst and then looks at `sleepers`: either it sees
+// this thread there, or this thread sees the change when it goes to sleep.
+template <typename T>
+void ThreadPool::WaitWhile(std::atomic<T>& value, T old, std::atomic<int>& sleepers, Place* place) {
+  for (int turn = 0; turn < kTurns; ++turn) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    if (place != nullptr && place->next_bytes > 0) {
+      const size_t bytes = std::min(place->next_bytes, kBytesATurn);
+      for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(place->next) + i, _MM_HINT_T1);
+      place->next += bytes, place->next_bytes -= bytes;
+      continue;
+    }
+    _mm_pause();
+    if (turn >= kTurnsBeforeYield && turn % kTurnsAYield == 0) sched_yield();
+  }
+  sleepers.fetch_add(1);
+  while (value.load() == old) value.wait(old);
+  sleepers.fetch_sub(1);
+}
+
 void ThreadPool::Run(FunctionRef<void(int)> fn) {
   if (count_ == 1) return fn(0);
+  ++waits_;
   task_ = &fn;
   running_.store(count_ - 1, std::memory_order_relaxed);
-  epoch_.fetch_add(1);  // seq_cst: ordered against the sleepers_ check in WorkerLoop
-  if (sleepers_.load() > 0) epoch_.notify_all();
+  const uint32_t epoch = epoch_.fetch_add(1) + 1;
+  if (epoch_sleepers_.load() > 0) epoch_.notify_all();
+  places_[0].next_bytes = 0;
   fn(0);
-  SpinUntil([this] { return running_.load(std::memory_order_acquire) == 0; });
+  WaitWhile(done_epoch_, epoch - 1, done_sleepers_, &places_[0]);
 }
 
 void ThreadPool::WorkerLoop(int worker) {
-  uint32_t seen = 0;
-  for (;;) {
-    int spins = 0;
-    while (epoch_.load(std::memory_order_acquire) == seen) {
-      if (++spins < kSpins) {
-        _mm_pause();
-        if (spins % kSpinsBeforeYield == 0) sched_yield();
-        continue;
-      }
-      sleepers_.fetch_add(1);
-      epoch_.wait(seen);
-      sleepers_.fetch_sub(1);
-    }
-    ++seen;
+  Place& place = places_[worker];
+  for (uint32_t seen = 0;; ++seen) {
+    WaitWhile(epoch_, seen, epoch_sleepers_, &place);
     if (stop_.load()) return;
+    place.next_bytes = 0;
     (*task_)(worker);
-    running_.fetch_sub(1, std::memory_order_release);
+    if (running_.fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
+    done_epoch_.store(seen + 1);
+    if (done_sleepers_.load() > 0) done_epoch_.notify_all();
   }
 }
 
@@ -74,11 +96,13 @@ void ThreadPool::Barrier() {
   if (count_ == 1) return;
   const uint32_t phase = barrier_phase_.load(std::memory_order_relaxed);
   if (barrier_waiting_.fetch_add(1, std::memory_order_acq_rel) == count_ - 1) {
+    ++waits_;  // one thread at a time comes here, and the join orders it before worker 0 reads it
     barrier_waiting_.store(0, std::memory_order_relaxed);
-    barrier_phase_.fetch_add(1, std::memory_order_release);
+    barrier_phase_.fetch_add(1);
+    if (barrier_sleepers_.load() > 0) barrier_phase_.notify_all();
     return;
   }
-  SpinUntil([&] { return barrier_phase_.load(std::memory_order_acquire) != phase; });
+  WaitWhile(barrier_phase_, phase, barrier_sleepers_, nullptr);
 }
 
 std::pair<size_t, size_t> ThreadPool::Range(size_t n, size_t grain, int worker) const {

@@ -25,6 +25,7 @@ void AddCommonFlags(CLI::App& app, CommonFlags* flags) {
   const char* group = "Common";
   app.add_option("--threads", flags->threads, "threads for the work (default: the physical cores this process may use)")
       ->check(CLI::Range(1, 1024))->group(group);
+  app.add_flag("--pin", flags->pin, "keep each worker thread on a physical core of its own")->group(group);
   app.add_option("--isa", flags->isa, "highest instruction set to use: scalar, avx2, avx512, amx or auto")
       ->capture_default_str()->group(group);
   app.add_option("--ctx", flags->ctx, "longest sequence in tokens (default: the model's context, at most 8192)")
@@ -52,7 +53,8 @@ RuntimeOwner::RuntimeOwner(const CommonFlags& flags)
 Result<std::unique_ptr<RuntimeOwner>> RuntimeOwner::Create(const CommonFlags& flags) {
   std::unique_ptr<RuntimeOwner> owner(new RuntimeOwner(flags));
   HONE_TRY(const Isa isa, ResolveIsa(owner->cpu_, flags.isa));
-  owner->threads_ = std::make_unique<ThreadPool>(flags.threads > 0 ? flags.threads : owner->cpu_.physical_cores);
+  owner->threads_ = std::make_unique<ThreadPool>(flags.threads > 0 ? flags.threads : owner->cpu_.physical_cores,
+                                                 flags.pin ? std::span<const int>(owner->cpu_.core_cpus) : std::span<const int>{});
   owner->runtime_ = Runtime{&owner->cpu_, isa, owner->threads_.get(), &owner->log_, &owner->clock_};
   owner->log_.Debug("{}: {} threads, kernels up to {} (CPU offers {})", owner->cpu_.brand, owner->threads_->count(),
                     IsaName(isa), IsaName(owner->cpu_.best_isa()));

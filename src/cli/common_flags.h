@@ -18,6 +18,7 @@ namespace hone {
 
 struct CommonFlags {
   int threads = 0;            // 0: physical cores that this process may use
+  bool pin = false;           // worker threads stay on a core each
   std::string isa = "auto";
   int ctx = 0;                // 0: the model's context, at most kMaxDefaultContext
   std::string kv = "bf16";

@@ -58,11 +58,11 @@ MatmulJob Job(const Linear& linear, const float* x, float* y, int64_t m) {
   return Job(linear.weight, x, y, m, linear.bias_or_null());
 }
 
-void Run(Step& step, std::span<const MatmulJob> jobs) {
+void Run(Step& step, std::span<const MatmulJob> jobs, const MatmulExtra& extra = {}) {
   if (const InputWatch* watch = step.scratch.watch; watch != nullptr) [[unlikely]] {
     for (const MatmulJob& job : jobs) watch->observer(watch->names.at(job.weight), job.x, job.x_stride, job.m, job.weight->k());
   }
-  Matmul(jobs, step.scratch.matmul, *step.runtime.threads);
+  Matmul(jobs, step.scratch.matmul, *step.runtime.threads, extra);
 }
 
 // gate = act(gate) * up, rows of `width`.
@@ -164,7 +164,7 @@ void Norm(Step& step, const float* in, const std::vector<float>& weight, float* 
 void ProjectQkv(Step& step, const LayerWeights& weights, const float* in) {
   const MatmulJob jobs[] = {Job(weights.q, in, step.q, step.rows), Job(weights.k, in, step.k, step.rows),
                             Job(weights.v, in, step.v, step.rows)};
-  Run(step, jobs);
+  Run(step, jobs, {.next = &weights.attn_output.weight});
 }
 
 void NormHeads(Step& step, const LayerWeights& weights) {
@@ -248,15 +248,22 @@ void Attend(Step& step, const LayerWeights& weights) {
 
 void Project(Step& step, const Linear& linear, const float* in, float* out) {
   const MatmulJob job = Job(linear, in, out, step.rows);
-  Run(step, {&job, 1});
+  Run(step, {&job, 1}, {.next = linear.next});
 }
 
 void GatedFfn(Step& step, const FfnWeights& ffn, const float* in, float* out) {
   float* gate = step.scratch.gate.as<float>();
   float* up = step.scratch.up.as<float>();
   const MatmulJob jobs[] = {Job(ffn.gate, in, gate, step.rows), Job(ffn.up, in, up, step.rows)};
-  Run(step, jobs);
-  Activate(step, gate, up, step.rows, ffn.gate.weight.n());
+  const int64_t width = ffn.gate.weight.n();
+  // Columns begin at multiples of 32, so no number changes between a kernel's vector part and its remainder.
+  const auto activate = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < begin + step.rows * width; i += width) {
+      GatedActivation(step.config.activation, gate + i, up + i, gate + i, end - begin, step.runtime.isa);
+    }
+  };
+  const FunctionRef<void(int64_t, int64_t)> finish = activate;
+  Run(step, jobs, {.finish = &finish, .next = &ffn.down.weight});
   Project(step, ffn.down, gate, out);
 }
 
@@ -338,6 +345,25 @@ void AddResidual(Step& step, const float* from) {
   ForRows(step, step.rows, width, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       AddScaled(step.x + i * width, from + i * width, step.config.residual_scale, width, step.runtime.isa);
+    }
+  });
+}
+
+void AddResidualAndNorm(Step& step, const float* from, const std::vector<float>& weight, float* out) {
+  const int64_t width = step.config.width;
+  ForRows(step, step.rows, width, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      float* x = step.x + i * width;
+      AddScaled(x, from + i * width, step.config.residual_scale, width, step.runtime.isa);
+      RmsNorm({.x = x,
+               .x_stride = width,
+               .y = out + i * width,
+               .y_stride = width,
+               .weight = weight.data(),
+               .eps = step.config.norm_eps,
+               .rows = 1,
+               .width = width},
+              step.runtime.isa);
     }
   });
 }

@@ -95,6 +95,8 @@ void Experts(Step& step, const LayerWeights& weights, const RouteParams& route, 
 void SharedExpert(Step& step, const LayerWeights& weights, const float* in, float* out);
 // x += residual_scale * from.
 void AddResidual(Step& step, const float* from);
+// The same, then out = RMSNorm(x) * weight, in one pass. out may be from.
+void AddResidualAndNorm(Step& step, const float* from, const std::vector<float>& weight, float* out);
 
 // Before and after the layers.
 void Embed(Step& step, const TensorView& table);

@@ -136,9 +136,8 @@ void Layer(Step& s, const LayerWeights& w) {
   Attend(s, w);
   Project(s, w.attn_output, s.attention, s.h);
   Norm(s, s.h, w.post_attn_norm, s.h);
-  AddResidual(s, s.h);
 
-  Norm(s, s.x, w.ffn_norm, s.h);
+  AddResidualAndNorm(s, s.h, w.ffn_norm, s.h);
   GatedFfn(s, w.ffn, s.h, s.y);
   Norm(s, s.y, w.post_ffn_norm, s.y);
   AddResidual(s, s.y);

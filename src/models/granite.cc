@@ -68,9 +68,8 @@ void Layer(Step& s, const LayerWeights& w) {
   Rotate(s, w);
   Attend(s, w);
   Project(s, w.attn_output, s.attention, s.h);
-  AddResidual(s, s.h);
 
-  Norm(s, s.x, w.ffn_norm, s.h);
+  AddResidualAndNorm(s, s.h, w.ffn_norm, s.h);
   GatedFfn(s, w.ffn, s.h, s.y);
   AddResidual(s, s.y);
 }

@@ -49,9 +49,8 @@ void Layer(Step& s, const LayerWeights& w) {
   Rotate(s, w);
   Attend(s, w);
   Project(s, w.attn_output, s.attention, s.h);
-  AddResidual(s, s.h);
 
-  Norm(s, s.x, w.ffn_norm, s.h);
+  AddResidualAndNorm(s, s.h, w.ffn_norm, s.h);
   Experts(s, w, {.experts = s.config.experts, .chosen = s.config.experts_per_token, .softmax_first = false}, s.h, s.y);
   AddResidual(s, s.y);
 }

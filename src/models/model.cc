@@ -120,6 +120,7 @@ class Decoder final : public Model {
   Result<void> LoadFrom(const WeightMap& map) {
     const WeightLoadOptions load{.pack = {.isa = runtime_.isa, .exact = options_.exact}, .progress = options_.progress};
     HONE_TRY(weights_, LoadWeights(*checkpoint_, map, config_, load, *runtime_.threads));
+    LinkInReadingOrder(weights_);
     return {};
   }
 
@@ -129,8 +130,8 @@ class Decoder final : public Model {
     HONE_CHECK(batch.tokens.size() <= static_cast<size_t>(options_.max_rows), "more rows than were reserved for");
     if (batch.tokens.empty()) return;
     Step step = BeginStep(config_, runtime_, batch, kv, ropes_, scratch_);
-    Embed(step, weights_.embedding);
     step.exact = options_.exact;
+    Embed(step, weights_.embedding);
     if (states != nullptr) (*states)(0, step.x);
     for (const LayerWeights& layer : weights_.layers) {
       family_.layer(step, layer);

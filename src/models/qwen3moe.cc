@@ -47,9 +47,8 @@ void Layer(Step& s, const LayerWeights& w) {
   Rotate(s, w);
   Attend(s, w);
   Project(s, w.attn_output, s.attention, s.h);
-  AddResidual(s, s.h);
 
-  Norm(s, s.x, w.ffn_norm, s.h);
+  AddResidualAndNorm(s, s.h, w.ffn_norm, s.h);
   if (w.config->experts) {
     Experts(s, w,
             {.experts = s.config.experts,

@@ -126,4 +126,15 @@ Result<ModelWeights> LoadWeights(const Checkpoint& checkpoint, const WeightMap& 
   return Loader(checkpoint, map, config, options, threads).Load();
 }
 
+void LinkInReadingOrder(ModelWeights& weights) {
+  const size_t layers = weights.layers.size();
+  for (size_t i = 0; i < layers; ++i) {
+    LayerWeights& layer = weights.layers[i];
+    const PackedMatrix* following = i + 1 < layers ? &weights.layers[i + 1].q.weight : &weights.output;
+    if (!layer.ffn.gate.weight) continue;  // experts: which comes next is known only then
+    layer.attn_output.next = &layer.ffn.gate.weight;
+    layer.ffn.down.next = following;
+  }
+}
+
 }  // namespace hone

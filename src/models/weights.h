@@ -19,6 +19,7 @@ namespace hone {
 struct Linear {
   PackedMatrix weight;
   std::vector<float> bias;  // [N] or empty
+  const PackedMatrix* next = nullptr;  // what a step reads after this, if it is always the same (LinkInReadingOrder)
   const float* bias_or_null() const { return bias.empty() ? nullptr : bias.data(); }
 };
 
@@ -63,6 +64,9 @@ struct WeightLoadOptions {
 // `config` must outlive the weights (layers point into it). Errors name the file and the tensor.
 Result<ModelWeights> LoadWeights(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,
                                  const WeightLoadOptions& options, ThreadPool& threads);
+
+// Sets Linear::next where one layer's matrices lead to the next's. The pointers point into `weights`, which must stay where it is.
+void LinkInReadingOrder(ModelWeights& weights);
 
 // A stored vector as F32, 1 added where the file leaves it out.
 std::vector<float> ReadVector(const Weight& weight);

@@ -22,6 +22,21 @@ constexpr MatmulUnpack kUnpacks[] = {
 #include "kernels/matmul/kernels.inc"
 };
 
+constexpr MatmulFewRows kFewRowsKernels[] = {
+#define HONE_FEW_ROWS(type, isa) {DType::k##type, Isa::k##isa, FewRows##type##isa},
+#include "kernels/matmul/few_rows.inc"
+#undef HONE_FEW_ROWS
+};
+
+// Codes take part in the int8 arithmetic only. Every ISA with FMA gives the same bits, so any line up to `isa` will do.
+FewRowsFn FindFewRows(const PanelFormat& format, Isa isa, bool exact) {
+  if (exact && !format.is_float()) return nullptr;
+  for (const MatmulFewRows& line : kFewRowsKernels) {
+    if (line.type == format.type && line.isa <= isa) return line.run;
+  }
+  return nullptr;
+}
+
 // Every (arithmetic line, type, exact), made once: a table of constants, not state.
 std::deque<MatmulKernel> MakeKernels() {
   std::deque<MatmulKernel> kernels;
@@ -36,7 +51,7 @@ std::deque<MatmulKernel> MakeKernels() {
       HONE_CHECK(format != nullptr, "a type of kernels.inc has no line in panel_format.cc");
       for (const bool exact : {false, true}) {
         const char* how = format->is_float() ? " f32 " : exact ? " exact " : " int8 ";
-        kernels.push_back({format, &arithmetic, best, exact,
+        kernels.push_back({format, &arithmetic, best, FindFewRows(*format, arithmetic.isa, exact), exact,
                            std::string(Info(scalar.type).name) + how + std::string(IsaName(arithmetic.isa))});
       }
     }
@@ -48,6 +63,7 @@ std::deque<MatmulKernel> MakeKernels() {
 
 std::span<const MatmulArithmetic> MatmulArithmetics() { return kArithmetics; }
 std::span<const MatmulUnpack> MatmulUnpacks() { return kUnpacks; }
+std::span<const MatmulFewRows> MatmulFewRowsKernels() { return kFewRowsKernels; }
 
 const MatmulKernel& FindMatmulKernel(DType type, Isa isa, bool exact) {
   static const std::deque<MatmulKernel> kernels = MakeKernels();

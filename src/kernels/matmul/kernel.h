@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/cpu.h"
+#include "kernels/matmul/few_rows.h"
 #include "kernels/matmul/panel_format.h"
 #include "kernels/matmul/tile.h"
 
@@ -25,15 +26,23 @@ struct MatmulUnpack {
   UnpackFloatsFn floats;  // null for low-bit types
 };
 
-// The lines of kernels.inc, best first.
+struct MatmulFewRows {
+  DType type;
+  Isa isa;
+  FewRowsFn run;
+};
+
+// The lines of kernels.inc and few_rows.inc, best first.
 std::span<const MatmulArithmetic> MatmulArithmetics();
 std::span<const MatmulUnpack> MatmulUnpacks();
+std::span<const MatmulFewRows> MatmulFewRowsKernels();
 
 // What a PackedMatrix runs.
 struct MatmulKernel {
   const PanelFormat* format;
   const MatmulArithmetic* arithmetic;
   const MatmulUnpack* unpack;
+  FewRowsFn few_rows;  // up to kFewRows rows take this way, with the same bits; null: as many rows do
   bool exact;        // F32 activations
   std::string name;  // "Q4_0 int8 avx512-vnni", "Q4_0 exact avx512-vnni", "BF16 f32 avx512-vnni"
 

@@ -5,7 +5,9 @@
 #include "kernels/matmul/matmul.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,7 @@ constexpr int64_t kRowBlockBytes = 1 << 20;   // of x: half of a 2 MiB L2
 constexpr int64_t kFewElements = 16384;       // inputs that one thread rounds faster than a barrier takes
 constexpr int64_t kTilesToOwn = 8;            // tiles a thread from which each job keeps the split of Pack
 constexpr int64_t kRowsForBytes = 16;         // reading a tile costs about as much as multiplying this many rows
+constexpr int64_t kChunkBytes = 128 * 1024;   // of W that a thread takes at once for few rows: ten microseconds of reading
 constexpr size_t kNextBytes = 96 * 1024;      // of the next matrix, a thread: about what memory gives it between two products
 constexpr int64_t kTiledSpeed = 4;            // rows in BF16 tiles that cost as much as one of the others
 
@@ -67,6 +70,9 @@ int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multi
 }  // namespace
 
 struct MatmulScratch::State {
+  struct alignas(64) Cursor {
+    std::atomic<int64_t> next{0};
+  };
   Buffer arena;    // rounded inputs
   Buffer rests;    // a row of x a thread: what the first term left
   Buffer workers;  // WorkerBuffer a thread
@@ -75,6 +81,8 @@ struct MatmulScratch::State {
   std::vector<RoundedInput> inputs;  // never shrinks: the vectors inside keep their memory
   size_t input_count = 0;
   std::vector<PlannedJob> jobs;
+  std::unique_ptr<Cursor[]> cursors;  // a thread: the next of its chunks
+  int cursor_count = 0;
   int64_t rounded_rows = 0, rounded_elements = 0, rest_k = 0;
 };
 
@@ -107,7 +115,7 @@ int FindInput(State& s, const MatmulJob& job, RoundRowFn round_row) {
   input.terms = job.weight->input_terms();
   input.group_sums.clear();
   s.rounded_rows += input.m;
-  s.rounded_elements += input.m * input.k * input.terms;
+  s.rounded_elements += input.m * input.k;
   if (input.terms > 1) s.rest_k = std::max(s.rest_k, input.k);
   return static_cast<int>(s.input_count++);
 }
@@ -219,10 +227,7 @@ class TileWork {
   // REQUIRES: end - begin <= kMaxRowBlock.
   void Run(int64_t tile, int64_t begin, int64_t end) {
     const int rows = static_cast<int>(end - begin);
-    if (rows <= kFewRows && kernel_.few_rows != nullptr) {
-      MultiplyFewRows(tile, begin, rows);
-      return Store(tile, begin, rows);
-    }
+    if (rows <= kFewRows && kernel_.few_rows != nullptr) return RunFewRows(tile, begin, rows, nullptr);
     std::memset(buffer_.accumulator, 0, sizeof(float) * kTileColumns * rows);
     panels_ = weight_.panels_of(tile);
     next_ = reinterpret_cast<const uint8_t*>(weight_.Find(tile, 0, 0));
@@ -243,6 +248,31 @@ class TileWork {
         MultiplyFloats(begin, rows, k0 + part, part_k);
       }
     }
+    Store(tile, begin, rows);
+  }
+
+  // REQUIRES: the kernel has few_rows, rows <= kFewRows. `next`: what is read after this tile, nullptr for its neighbour.
+  void RunFewRows(int64_t tile, int64_t begin, int rows, const std::byte* next) {
+    const std::byte* chunks = weight_.Find(tile, 0, 0);
+    const int panels = weight_.panels_of(tile);
+    const std::byte* end = chunks + panels * (weight_.k() / kernel_.format->chunk * chunk_bytes_);
+    FewRowsTile few{.chunks = reinterpret_cast<const uint8_t*>(chunks),
+                    .end = reinterpret_cast<const uint8_t*>(end),
+                    .jump = next != nullptr ? next - end : 0,
+                    .panels = panels,
+                    .k = weight_.k(),
+                    .rows = rows,
+                    .accumulator = buffer_.accumulator};
+    if (input_ != nullptr) {
+      const int64_t k32 = input_->k / 32, groups = input_->k / kernel_.format->group;
+      few.terms = input_->terms, few.term_rows = input_->m;
+      few.x = input_->codes + begin * input_->code_stride, few.x_stride = input_->code_stride;
+      few.x_scales = input_->scales + begin * k32, few.x_scale_stride = k32;
+      few.x_init = sums_->init + begin * groups, few.x_sums = sums_->sums + begin * groups, few.x_group_stride = groups;
+    } else {
+      few.x_floats = job_.x + begin * job_.x_stride, few.x_floats_stride = job_.x_stride;
+    }
+    kernel_.few_rows(few);
     Store(tile, begin, rows);
   }
 
@@ -309,24 +339,6 @@ class TileWork {
                                         .ahead = ahead_,
                                         .ahead_bytes = ahead_bytes_});
     ahead_bytes_ = 0;
-  }
-
-  void MultiplyFewRows(int64_t tile, int64_t begin, int rows) {
-    FewRowsTile few{.chunks = reinterpret_cast<const uint8_t*>(weight_.Find(tile, 0, 0)),
-                    .panels = weight_.panels_of(tile),
-                    .k = weight_.k(),
-                    .rows = rows,
-                    .accumulator = buffer_.accumulator};
-    if (input_ != nullptr) {
-      const int64_t k32 = input_->k / 32, groups = input_->k / kernel_.format->group;
-      few.terms = input_->terms, few.term_rows = input_->m;
-      few.x = input_->codes + begin * input_->code_stride, few.x_stride = input_->code_stride;
-      few.x_scales = input_->scales + begin * k32, few.x_scale_stride = k32;
-      few.x_init = sums_->init + begin * groups, few.x_sums = sums_->sums + begin * groups, few.x_group_stride = groups;
-    } else {
-      few.x_floats = job_.x + begin * job_.x_stride, few.x_floats_stride = job_.x_stride;
-    }
-    kernel_.few_rows(few);
   }
 
   void Store(int64_t tile, int64_t begin, int rows) {
@@ -414,13 +426,96 @@ void RunWorker(const State& s, const ThreadPool& threads, bool own, int worker, 
   }
 }
 
-// Where `worker` will begin with `next`, if that is split as it was packed.
-void AskForNext(const PackedMatrix& next, ThreadPool& threads, int worker) {
-  const auto [begin, end] = threads.Range(next.tile_count(), 1, worker);
-  if (begin == end || next.bytes() == 0) return;
-  const std::byte* from = next.Find(begin, 0, 0);
-  const size_t left = next.bytes() - static_cast<size_t>(from - next.Find(0, 0, 0));
-  threads.ReadNext(worker, from, std::min({left, next.bytes() / threads.count(), kNextBytes}));
+// Whether all jobs are for few_rows kernels, and then are shared out by Chunks.
+bool AllFewRows(const State& s) {
+  return std::all_of(s.jobs.begin(), s.jobs.end(), [](const PlannedJob& planned) {
+    return planned.tiled < 0 && planned.job->m <= kFewRows && planned.job->weight->kernel().few_rows != nullptr;
+  });
+}
+
+// Jobs of few rows, shared out while they run: a thread takes the chunks of tiles that it packed, in order, and then what the
+// others have left. So a thread that lost its CPU holds the others up by two chunks (one in work, one asked for), not by its
+// whole share. With `together`, a chunk is the same tiles of all jobs.
+class Chunks {
+ public:
+  // Some tiles of one job; `last` of their chunk.
+  struct Segment {
+    const PlannedJob* planned = nullptr;  // null: nothing is left
+    int64_t begin = 0, end = 0;
+    bool last = false;
+    const std::byte* bytes() const { return planned != nullptr ? planned->job->weight->Find(begin, 0, 0) : nullptr; }
+  };
+
+  Chunks(State& s, const ThreadPool& threads, bool together, int worker)
+      : s_(s), threads_(threads), together_(together), owner_(worker), left_(threads.count()) {}
+
+  Segment Next() {
+    if (segment_.planned != nullptr && !segment_.last) {  // the next job of the chunk
+      ++segment_.planned;
+      segment_.last = segment_.planned == &s_.jobs.back();
+      return segment_;
+    }
+    for (; left_ > 0; --left_, owner_ = (owner_ + 1) % threads_.count()) {
+      segment_ = Find(s_.cursors[owner_].next.fetch_add(1, std::memory_order_relaxed));
+      if (segment_.planned != nullptr) return segment_;
+    }
+    return segment_ = {};
+  }
+
+ private:
+  // Chunk `index` of owner_.
+  Segment Find(int64_t index) const {
+    for (const PlannedJob& planned : s_.jobs) {
+      const PackedMatrix& weight = *planned.job->weight;
+      const int64_t tile_bytes = static_cast<int64_t>(weight.bytes()) / weight.tile_count() * (together_ ? std::ssize(s_.jobs) : 1);
+      const int64_t tiles = std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(1, tile_bytes));
+      const auto [first, end] = threads_.Range(weight.tile_count(), 1, owner_);
+      const int64_t count = (static_cast<int64_t>(end - first) + tiles - 1) / tiles;
+      if (index < count) {
+        const int64_t begin = static_cast<int64_t>(first) + index * tiles;
+        return {&planned, begin, std::min<int64_t>(end, begin + tiles), !together_ || s_.jobs.size() == 1};
+      }
+      if (together_) break;
+      index -= count;
+    }
+    return {};
+  }
+
+  State& s_;
+  const ThreadPool& threads_;
+  const bool together_;
+  int owner_, left_;  // whose chunks are taken now, and how many threads may still have some
+  Segment segment_;   // the latest
+};
+
+// `following`: where the thread will begin with the next matrix, or nullptr.
+void RunChunks(State& s, const ThreadPool& threads, int worker, WorkerBuffer& buffer, const MatmulExtra& extra,
+               const std::byte* following) {
+  Chunks chunks(s, threads, extra.finish != nullptr, worker);
+  Chunks::Segment next = chunks.Next();
+  while (next.planned != nullptr) {
+    const Chunks::Segment segment = std::exchange(next, chunks.Next());
+    const MatmulJob& job = *segment.planned->job;
+    TileWork work(s, *segment.planned, buffer);
+    const std::byte* after = next.planned != nullptr ? next.bytes() : following;
+    for (int64_t tile = segment.begin; tile < segment.end; ++tile) {
+      work.RunFewRows(tile, 0, static_cast<int>(job.m), tile + 1 == segment.end ? after : nullptr);
+    }
+    if (segment.last && extra.finish != nullptr) {
+      (*extra.finish)(segment.begin * kTileColumns, std::min(job.weight->n(), segment.end * kTileColumns));
+    }
+  }
+}
+
+// Where `worker` will begin with `next`, which it also remembers for the time that it waits; nullptr if it has no part in it.
+const std::byte* AskForNext(const PackedMatrix* next, ThreadPool& threads, int worker) {
+  if (next == nullptr || !*next || next->bytes() == 0) return nullptr;
+  const auto [begin, end] = threads.Range(next->tile_count(), 1, worker);
+  if (begin == end) return nullptr;
+  const std::byte* from = next->Find(begin, 0, 0);
+  const size_t left = next->bytes() - static_cast<size_t>(from - next->Find(0, 0, 0));
+  threads.ReadNext(worker, from, std::min({left, next->bytes() / threads.count(), kNextBytes}));
+  return from;
 }
 
 }  // namespace
@@ -520,7 +615,11 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
 
   const bool few = threads.count() == 1 || s.rounded_elements + s.tiled.elements() <= kFewElements;
   if (few) RoundRows(s, 0, s.rounded_rows, 0), s.tiled.Round(0, s.tiled.row_blocks());
-  const bool own = SplitAsPacked(s, threads.count());
+  const bool own = SplitAsPacked(s, threads.count()), shared = AllFewRows(s);
+  if (shared && s.cursor_count < threads.count()) {
+    s.cursors = std::make_unique<State::Cursor[]>(threads.count()), s.cursor_count = threads.count();
+  }
+  for (int i = 0; shared && i < threads.count(); ++i) s.cursors[i].next.store(0, std::memory_order_relaxed);
   const int64_t n = s.jobs[0].job->weight->n();
   if (extra.finish != nullptr) {
     for (const PlannedJob& planned : s.jobs) HONE_CHECK(planned.job->weight->n() == n);
@@ -534,14 +633,16 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
       threads.Barrier();
     }
     auto* many_rows = tiled ? reinterpret_cast<ManyRowsBuffer*>(s.many_rows.data() + tiled_stride * worker) : nullptr;
-    RunWorker(s, threads, own, worker, *reinterpret_cast<WorkerBuffer*>(s.workers.data() + stride * worker), many_rows);
+    WorkerBuffer& buffer = *reinterpret_cast<WorkerBuffer*>(s.workers.data() + stride * worker);
+    const std::byte* following = AskForNext(extra.next, threads, worker);
+    if (shared) return RunChunks(s, threads, worker, buffer, extra, following);
+    RunWorker(s, threads, own, worker, buffer, many_rows);
     if (extra.finish != nullptr && own) {
       const auto [begin, end] = threads.Range((n + kTileColumns - 1) / kTileColumns, 1, worker);
       if (begin < end) (*extra.finish)(begin * kTileColumns, std::min<int64_t>(n, end * kTileColumns));
     }
-    if (extra.next != nullptr && *extra.next) AskForNext(*extra.next, threads, worker);
   });
-  if (extra.finish != nullptr && !own) {
+  if (extra.finish != nullptr && !own && !shared) {
     threads.ParallelFor(n, kTileColumns, [&](size_t begin, size_t end) { (*extra.finish)(begin, end); });
   }
 }

@@ -1,0 +1,66 @@
+// The kernels for few rows give the bits of the general path, which any batch of more rows than they take goes through.
+#include "kernels/matmul/few_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "kernels/matmul/kernel.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/matmul/test_weights.h"
+
+namespace hone {
+namespace {
+
+std::vector<float> Product(const PackedMatrix& w, const float* x, int64_t m, int threads) {
+  ThreadPool pool(threads);
+  MatmulScratch scratch(m, w.k());
+  std::vector<float> y(m * w.n());
+  const MatmulJob job{&w, x, w.k(), y.data(), w.n(), m};
+  Matmul({&job, 1}, scratch, pool);
+  return y;
+}
+
+// Every line, every number of rows, one and two input terms, tiles of one and two panels, K of whole and of broken stretches.
+TEST(FewRows, BitsOfTheGeneralPath) {
+  const CpuFacts facts = ReadCpuFacts();
+  constexpr int64_t kMany = 11;  // one more block than a few rows
+  for (const MatmulFewRows& line : MatmulFewRowsKernels()) {
+    if (!facts.Supports(line.isa)) continue;
+    const bool floats = FindPanelFormat(line.type)->is_float();
+    const int64_t chunk = FindPanelFormat(line.type)->chunk;
+    for (const int terms : floats ? std::vector<int>{1} : std::vector<int>{1, 2}) {
+      for (const int64_t k : floats ? std::vector<int64_t>{1, 63, 64, 65, 128, 129, 255, 512, 1001}
+                                    : std::vector<int64_t>{chunk, 3 * chunk, 1280, 2048}) {
+        SCOPED_TRACE(testing::Message() << Info(line.type).name << " " << IsaName(line.isa) << " K " << k << " terms " << terms);
+        const int64_t n = 75;  // two whole tiles and one of a single panel
+        ThreadPool pool(1);
+        const auto packed = PackedMatrix::Pack(RandomWeights(line.type, n, k, 3).view(), {.isa = line.isa, .input_terms = terms}, pool);
+        ASSERT_TRUE(packed);
+        ASSERT_EQ(packed->kernel().few_rows, line.run);
+        const std::vector<float> x = RandomRows(kMany, k, 4);
+        const std::vector<float> all = Product(*packed, x.data(), kMany, 1);
+        for (int64_t rows = 1; rows <= kFewRows; ++rows) {
+          const int64_t first = kMany - rows;
+          const std::vector<float> few = Product(*packed, x.data() + first * k, rows, rows % 3 + 1);
+          ASSERT_EQ(0, std::memcmp(all.data() + first * n, few.data(), few.size() * sizeof(float))) << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
+// The formats that most models come in have a line at each ISA that decodes well.
+TEST(FewRows, CommonFormatsAreListed) {
+  for (const DType type : {DType::kQ4_0, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kBF16, DType::kF16}) {
+    for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kVnni, Isa::kAmx}) {
+      EXPECT_NE(FindMatmulKernel(type, isa, false).few_rows, nullptr) << Info(type).name << " " << IsaName(isa);
+    }
+    EXPECT_EQ(FindMatmulKernel(type, Isa::kScalar, false).few_rows, nullptr);
+  }
+  EXPECT_EQ(FindMatmulKernel(DType::kQ4_0, Isa::kVnni, true).few_rows, nullptr) << "exact: F32 activations";
+}
+
+}  // namespace
+}  // namespace hone
