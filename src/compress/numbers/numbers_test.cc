@@ -1,0 +1,257 @@
+// Against the authors' code (goldens/compress/quant: uniform, floats, codebooks).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "base/test_shared.h"
+#include "compress/numbers/codebooks.h"
+#include "compress/numbers/small_floats.h"
+#include "compress/numbers/uniform.h"
+#include "formats/safetensors.h"
+#include "tensor/float16.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Golden {
+ public:
+  explicit Golden(const std::string& path) {
+    auto file = SafetensorsFile::Open(path);
+    HONE_CHECK(file.has_value(), path);
+    file_ = *file;
+  }
+  bool Has(const std::string& name) const { return file_->FindTensor(name) != nullptr; }
+  const TensorView& View(const std::string& name) const {
+    HONE_CHECK(Has(name), name);
+    return file_->FindTensor(name)->view;
+  }
+  std::vector<double> Numbers(const std::string& name) const {
+    const TensorView& v = View(name);
+    std::vector<double> out(v.shape.elements());
+    for (size_t i = 0; i < out.size(); ++i) {
+      switch (v.type) {
+        case DType::kF32: out[i] = v.as<float>()[i]; break;
+        case DType::kBF16: out[i] = Bf16ToF32(v.as<uint16_t>()[i]); break;
+        case DType::kF16: out[i] = F16ToF32(v.as<uint16_t>()[i]); break;
+        case DType::kI8: out[i] = v.as<int8_t>()[i]; break;
+        case DType::kI32: out[i] = v.as<int32_t>()[i]; break;
+        default: out[i] = v.as<uint8_t>()[i]; break;
+      }
+    }
+    return out;
+  }
+  std::vector<float> Floats(const std::string& name) const {
+    const std::vector<double> numbers = Numbers(name);
+    return {numbers.begin(), numbers.end()};
+  }
+
+ private:
+  std::shared_ptr<const SafetensorsFile> file_;
+};
+
+GridSpec SpecOf(const std::string& name, int64_t* group, bool* per_tensor) {
+  GridSpec spec;
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  spec.rule = has("gptq") ? GridRule::kGptq : has("awq") ? GridRule::kAwq : has("absmax") ? GridRule::kAbsmax : GridRule::kCompressedTensors;
+  spec.symmetric = !has("asym") && !has("awq");
+  if (has("mse")) spec.clip = Clip::kSearch, spec.norm = has("2.0") ? 2.0 : 2.4;
+  if (has("p99.9")) spec.clip = Clip::kPercentile;
+  *group = has("group") || has("edge") ? 32 : 0;
+  *per_tensor = has("tensor-");
+  return spec;
+}
+
+TEST(Uniform, SameCodesScalesAndZerosAsTheTools) {
+  HONE_NEED_SHARED(folder, "goldens/compress/quant/uniform");
+  int cases = 0, near_ties = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().stem().string();
+    const Golden golden(entry.path());
+    int64_t group = 0;
+    bool per_tensor = false;
+    GridSpec spec = SpecOf(name, &group, &per_tensor);
+    const std::vector<float> x = golden.Floats("weight");
+    const Shape& shape = golden.View("weight").shape;
+    for (spec.bits = 2; spec.bits <= 8; ++spec.bits) {
+      const std::string b = "b" + std::to_string(spec.bits) + ".";
+      if (!golden.Has(b + "codes")) continue;
+      const UniformMatrix got = QuantizeUniform(spec, x.data(), shape[0], shape[1], group, per_tensor);
+      const std::vector<float> scale = golden.Floats(b + "scale");
+      const std::vector<double> codes = golden.Numbers(b + "codes");
+      const std::vector<double> gap = spec.clip == Clip::kSearch ? golden.Numbers(b + "gap") : std::vector<double>();
+      ASSERT_EQ(got.grids.size(), scale.size()) << name;
+      const size_t slice = x.size() / scale.size();
+      for (size_t g = 0; g < scale.size(); ++g) {
+        if (!gap.empty() && gap[g] <= 1e-5) {
+          ++near_ties;
+          continue;
+        }
+        EXPECT_EQ(got.grids[g].scale, scale[g]) << name << " bits " << spec.bits << " group " << g;
+        if (golden.Has(b + "zero")) {
+          EXPECT_EQ(got.grids[g].zero, golden.Floats(b + "zero")[g]) << name << " bits " << spec.bits << " group " << g;
+        }
+        for (size_t i = g * slice; i < (g + 1) * slice; ++i) EXPECT_EQ(got.codes[i], codes[i]) << name << " bits " << spec.bits << " at " << i;
+        if (golden.Has(b + "dq")) {
+          const std::vector<float> dq = golden.Floats(b + "dq");
+          for (size_t i = g * slice; i < (g + 1) * slice; ++i) EXPECT_EQ(got.grids[g].Dequantize(got.codes[i]), dq[i]) << name << " at " << i;
+        }
+      }
+      ++cases;
+    }
+  }
+  EXPECT_GT(cases, 120);
+  EXPECT_LT(near_ties, 60);
+}
+
+void ExpectCodes(const SmallFloat& format, const Golden& golden, const std::string& x, const std::string& codes, bool saturate) {
+  const std::vector<float> values = golden.Floats(x);
+  const std::vector<double> wanted = golden.Numbers(codes);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint8_t got = EncodeSmallFloat(format, values[i], saturate);
+    const bool both_nan = std::isnan(DecodeSmallFloat(format, got)) && std::isnan(DecodeSmallFloat(format, static_cast<uint8_t>(wanted[i])));
+    EXPECT_TRUE(got == wanted[i] || both_nan) << codes << " of " << values[i] << ": " << int{got} << ", wanted " << wanted[i];
+  }
+}
+
+void ExpectValues(const SmallFloat& format, const Golden& golden) {
+  const std::vector<float> values = golden.Floats("values");
+  for (size_t code = 0; code < values.size(); ++code) {
+    const float got = DecodeSmallFloat(format, static_cast<uint8_t>(code));
+    EXPECT_TRUE(got == values[code] || (std::isnan(got) && std::isnan(values[code]))) << code;
+    EXPECT_EQ(std::signbit(got), std::signbit(values[code]) || (std::isnan(got) && std::signbit(got))) << code;
+  }
+}
+
+TEST(SmallFloats, CodesAndValues) {
+  HONE_NEED_SHARED(folder, "goldens/compress/quant/floats");
+  for (const auto& [name, format] : {std::pair("fp8-e4m3", kE4M3), {"fp8-e5m2", kE5M2}}) {
+    const Golden golden(folder + "/" + name + ".safetensors");
+    ExpectValues(format, golden);
+    ExpectCodes(format, golden, "x", "code", false);
+    ExpectCodes(format, golden, "x_f16", "code_f16", false);
+    ExpectCodes(format, golden, "x_bf16", "code_bf16", false);
+    ExpectCodes(format, golden, "x", "code_saturating", true);
+  }
+  for (const auto& [name, format] : {std::pair("elem-e2m1", kE2M1), {"elem-e2m3", kE2M3}, {"elem-e3m2", kE3M2}}) {
+    const Golden golden(folder + "/" + name + ".safetensors");
+    ExpectValues(format, golden);
+    ExpectCodes(format, golden, "x", "code", true);
+  }
+}
+
+TEST(SmallFloats, MxBlocks) {
+  HONE_NEED_SHARED(folder, "goldens/compress/quant/floats");
+  for (const auto& [name, format] : {std::pair("mx-e2m1", kE2M1), {"mx-e2m3", kE2M3}, {"mx-e3m2", kE3M2}, {"mx-e4m3", kE4M3}, {"mx-e5m2", kE5M2},
+                                     {"mxfp4-compressed-tensors", kE2M1}}) {
+    const Golden golden(folder + "/" + name + ".safetensors");
+    const bool ct = golden.Has("weight_scale");
+    const std::vector<float> x = golden.Floats("weight");
+    const std::vector<double> scales = golden.Numbers(ct ? "weight_scale" : "scale_e8m0"), codes = golden.Numbers("codes");
+    const std::vector<float> dq = ct ? std::vector<float>() : golden.Floats("dq");
+    for (size_t b = 0; b < scales.size(); ++b) {
+      uint8_t got[32];
+      const MxRule rule = ct ? MxRule::kCompressedTensors : MxRule::kOcp;
+      const uint8_t scale = MxScale(format, rule, &x[32 * b], 32);
+      ASSERT_EQ(scale, scales[b]) << name << " block " << b;
+      EncodeMx(format, rule, scale, &x[32 * b], 32, got);
+      for (int i = 0; i < 32; ++i) {
+        EXPECT_EQ(got[i], codes[32 * b + i]) << name << " block " << b << " at " << i << " of " << x[32 * b + i];
+        EXPECT_TRUE(ct || DecodeSmallFloat(format, got[i]) * MxScaleValue(scale) == dq[32 * b + i]) << name << " block " << b << " at " << i;
+      }
+    }
+  }
+}
+
+TEST(SmallFloats, Nvfp4) {
+  HONE_NEED_SHARED(folder, "goldens/compress/quant/floats");
+  for (const char* name : {"nvfp4", "nvfp4-plain"}) {
+    const Golden golden(folder + "/" + name + ".safetensors");
+    const std::vector<float> x = golden.Floats("weight");
+    const std::vector<double> scales = golden.Numbers("weight_scale"), codes = golden.Numbers("codes");
+    float amax = 0;
+    for (const float v : x) amax = std::max(amax, std::fabs(v));
+    const float tensor_scale = Nvfp4TensorScale(amax);
+    EXPECT_EQ(tensor_scale, golden.Floats("weight_global_scale")[0]);
+    for (size_t b = 0; b < scales.size(); ++b) {
+      const uint8_t scale = Nvfp4BlockScale(tensor_scale, &x[16 * b]);
+      ASSERT_EQ(scale, scales[b]) << name << " block " << b;
+      uint8_t got[16];
+      EncodeNvfp4(tensor_scale, scale, &x[16 * b], got);
+      for (int i = 0; i < 16; ++i) EXPECT_EQ(got[i], codes[16 * b + i]) << name << " block " << b << " at " << i;
+    }
+  }
+}
+
+TEST(Codebooks, Nf4AndFp4) {
+  HONE_NEED_SHARED(folder, "goldens/compress/quant/codebooks");
+  int cases = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().stem().string();
+    if (name.find("f4-bs") == std::string::npos && name.find("fp4-bs") == std::string::npos) continue;
+    const Codebook4 codebook = name.starts_with("nf4") ? Codebook4::kNf4 : Codebook4::kFp4;
+    const int block = name.find("bs64") != std::string::npos ? 64 : 128;
+    const Golden golden(entry.path());
+    const std::vector<float> x = golden.Floats("weight"), map = golden.Floats("quant_map");
+    for (int i = 0; i < 16; ++i) EXPECT_EQ(CodebookValues(codebook)[i], map[i]) << name << " " << i;
+    Codebook4Tensor got = QuantizeCodebook4(codebook, x, block);
+    const std::vector<double> packed = golden.Numbers("packed");
+    for (size_t i = 0; i < packed.size(); ++i) EXPECT_EQ(got.packed[i], packed[i]) << name << " byte " << i;
+    if (golden.Has("nested_absmax")) {
+      const std::vector<float> nested_map = golden.Floats("nested_quant_map");
+      for (int i = 0; i < 256; ++i) EXPECT_EQ(DynamicMap()[i], nested_map[i]) << name << " " << i;
+      const DoubleQuantized absmax = QuantizeAbsmax(got.absmax);
+      EXPECT_NEAR(absmax.offset, golden.Floats("nested_offset")[0], 1e-6f * absmax.offset);
+      EXPECT_NEAR(absmax.nested_absmax[0], golden.Floats("nested_absmax")[0], 1e-5f * absmax.nested_absmax[0]);
+      const std::vector<double> codes = golden.Numbers("absmax");
+      int differ = 0;
+      for (size_t i = 0; i < codes.size(); ++i) {
+        differ += absmax.codes[i] != codes[i];
+        EXPECT_LE(std::fabs(absmax.codes[i] - codes[i]), 1) << name << " " << i;
+      }
+      EXPECT_LE(differ, 2) << name;  // the library searches its map only approximately
+      DoubleQuantized stored{{}, golden.Floats("nested_absmax"), golden.Floats("nested_offset")[0]};
+      for (const double code : codes) stored.codes.push_back(static_cast<uint8_t>(code));
+      got.absmax = DequantizeAbsmax(stored);
+    } else {
+      EXPECT_EQ(got.absmax, golden.Floats("absmax")) << name;
+    }
+    std::vector<float> back(x.size());
+    DequantizeCodebook4(codebook, got, block, back);
+    const std::vector<float> dq = golden.Floats("dq");
+    const double tolerance = golden.View("dq").type == DType::kBF16 ? 1.0 / 256 : 1e-6;
+    for (size_t i = 0; i < dq.size(); ++i) EXPECT_NEAR(back[i], dq[i], tolerance * std::fabs(dq[i])) << name << " " << i;
+    ++cases;
+  }
+  EXPECT_EQ(cases, 12);
+}
+
+TEST(Codebooks, LlmInt8) {
+  HONE_NEED_SHARED(path, "goldens/compress/quant/codebooks/llm-int8.safetensors");
+  const Golden golden(path);
+  const std::vector<float> w = golden.Floats("weight"), x = golden.Floats("x");
+  const auto check = [&](const std::vector<float>& m, int64_t columns, float threshold, const char* scales, const char* codes,
+                         const std::set<int>& zeroed) {
+    const std::vector<float> wanted_scales = golden.Floats(scales);
+    const std::vector<double> wanted = golden.Numbers(codes);
+    std::vector<int8_t> row(columns);
+    for (size_t r = 0; r < wanted_scales.size(); ++r) {
+      EXPECT_EQ(QuantizeInt8Row({m.data() + r * columns, static_cast<size_t>(columns)}, threshold, row.data()).absmax, wanted_scales[r]) << scales << r;
+      for (int64_t c = 0; c < columns; ++c) {
+        EXPECT_EQ(zeroed.count(static_cast<int>(c)) > 0 ? 0 : row[c], wanted[r * columns + c]) << codes << " row " << r << " column " << c;
+      }
+    }
+  };
+  const std::vector<int32_t> outliers = OutlierColumns(x.data(), 48, 128, 6.0f);
+  const std::vector<double> wanted = golden.Numbers("outlier_columns");
+  ASSERT_EQ(std::vector<double>(outliers.begin(), outliers.end()), wanted);
+  check(w, 128, 0, "SCB", "CB", {});
+  check(x, 128, 6.0f, "SCA", "CA", {outliers.begin(), outliers.end()});
+  check(x, 128, 0, "SCA_no_threshold", "CA_no_threshold", {});
+}
+
+}  // namespace
+}  // namespace hone
