@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "measure/bench.h"
+#include "measure/json_text.h"
 #include "measure/roof_json.h"
 
 namespace hone {
@@ -107,7 +108,7 @@ std::string BenchTable(const BenchReport& report) {
 }
 
 Result<void> CompareWithReport(const std::string& text, const std::string& name, BenchReport* report) {
-  const ordered_json json = ordered_json::parse(text, nullptr, false);
+  const ordered_json json = ParseJson(text);
   const auto rows = json.is_object() ? json.find("rows") : json.end();
   if (!json.is_object() || rows == json.end() || !rows->is_array()) {
     return InvalidInput("not the JSON of hone bench --json: there are no 'rows'");

@@ -119,7 +119,8 @@ TEST_F(EvalTest, PerplexityAsTheReferenceSays) {
   const auto rows = SafetensorsFile::Open(SharedPath("goldens/eval/perplexity_nll.safetensors"));
   ASSERT_TRUE(rows);
   int checked = 0;
-  for (const json& golden : json::parse(ReadAll(golden_path))["results"]) {
+  const json all = json::parse(ReadAll(golden_path));
+  for (const json& golden : all["results"]) {
     const std::string name = golden["protocol"];
     if (golden["text_bytes"] != 65536 || golden["text_offset"] != 0 || name == "gptq-1024") continue;
     ProtocolRules rules{Protocol::kGptq, 512, 0, 2};
@@ -337,7 +338,7 @@ TEST(TasksTest, KindsAndBadLines) {
   EXPECT_EQ(ParseTasks("f", question, {.frame = "<{}>"})->items[0].prompt, "<1+1?>");
   EXPECT_EQ(ParseTasks("f", R"({"prompt": "2+2=", "answer": "4"})", {})->items[0].prompt, "2+2=");
   for (const std::string& bad :
-       {std::string(), std::string("\n \n"), std::string("{"), std::string("[1]"), std::string("{}"), chat + "\n" + question,
+       {std::string(), std::string("\n \n"), std::string("{\"messages\": ") + std::string(100000, '[') + std::string(100000, ']') + ", \"answer\": \"x\"}", std::string("{"), std::string("[1]"), std::string("{}"), chat + "\n" + question,
         std::string(R"({"question": 3, "answer": "x"})"), std::string(R"({"question": "x"})"), std::string(R"({"messages": [], "answer": "x"})"),
         std::string(R"({"question": "x", "choices": ["a"], "answer": 0})"), std::string(R"({"question": "x", "choices": ["a", "b"], "answer": 2})"),
         std::string(R"({"question": "x", "choices": ["a", "b"], "answer": "c"})"), std::string(R"({"question": "x", "choices": ["a", 1], "answer": 0})")}) {

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "kernels/matmul/kernel.h"
+#include "kernels/matmul/many_rows.h"
 
 namespace hone {
 namespace {
@@ -146,6 +147,11 @@ std::vector<KernelChoice> ChosenKernels(const CpuFacts& cpu, Isa cap) {
     const MatmulKernel& kernel = FindMatmulKernel(matmul.type, cap, matmul.exact);
     choices.push_back({matmul.work, kernel.name, Reason(cpu, cap, kernel.arithmetic->isa, best_matmul)});
   }
+  Isa best_tiles = Isa::kScalar;
+  for (const Bf16Arithmetic& line : Bf16Arithmetics()) best_tiles = std::max(best_tiles, line.isa);
+  const Bf16Arithmetic* tiles = FindBf16Arithmetic(DType::kQ4_0, cap);
+  choices.push_back({"matmul, many rows", tiles != nullptr ? "BF16 tiles " + std::string(IsaName(tiles->isa)) : FindMatmulKernel(DType::kQ4_0, cap, false).name,
+                     Reason(cpu, cap, tiles != nullptr ? tiles->isa : best_matmul, best_tiles)});
   for (size_t i = 0; i < std::size(kLines);) {  // lines of one kind stand together, best first
     size_t end = i;
     while (end < std::size(kLines) && std::string_view(kLines[end].work) == kLines[i].work) ++end;

@@ -7,6 +7,7 @@
 
 #include "cache/kv_cache.h"
 #include "kernels/matmul/kernel.h"
+#include "kernels/matmul/many_rows.h"
 #include "kernels/matmul/matmul.h"
 
 namespace hone {
@@ -78,6 +79,10 @@ ComputeUnit ModelCost::PrefillUnit(Isa isa, bool exact) const {
   std::map<ComputeUnit, double> units;
   for (const auto& [type, elements] : elements_by_type_) {
     if (!CanMatmul(type)) continue;
+    if (const Bf16Arithmetic* tiles = exact ? nullptr : FindBf16Arithmetic(type, isa)) {
+      units[tiles->isa >= Isa::kAmx ? ComputeUnit::kAmxBf16 : ComputeUnit::kBf16Avx512] += elements;
+      continue;
+    }
     const MatmulKernel& kernel = FindMatmulKernel(type, isa, exact);
     if (kernel.arithmetic->isa == Isa::kScalar) continue;
     units[UnitOf(kernel.arithmetic->isa, kernel.uses_codes())] += elements;

@@ -19,9 +19,9 @@ EvalText PrepareText(const Tokenizer& tokenizer, std::string_view text, Protocol
   prepared.digest = Sha256Hex(text);
   if (protocol == Protocol::kLlamaCpp && text.ends_with('\n')) text.remove_suffix(1);
   prepared.tokens = tokenizer.Encode(text, {.add_special = false, .parse_special = false});
-  const auto bos = tokenizer.adds_bos() ? tokenizer.bos() : std::nullopt;
   prepared.bos_rule = "none";
-  if (!bos) return prepared;
+  const std::optional<int32_t> bos = tokenizer.bos();
+  if (!tokenizer.adds_bos() || !bos) return prepared;
   prepared.tokens.insert(prepared.tokens.begin(), *bos);
   prepared.bos_rule = "at the start";
   if (protocol == Protocol::kLlamaCpp) {

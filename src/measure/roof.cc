@@ -10,8 +10,8 @@
 namespace hone {
 namespace {
 
-constexpr int kReadRounds = 7;
-constexpr int kComputeRounds = 15;
+constexpr int kReadRounds = 9;
+constexpr int kComputeRounds = 20;
 constexpr int kBarrierRounds = 15;
 constexpr int kBarriers = 2000;   // of one round
 constexpr int kForkJoins = 500;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "measure/json_text.h"
 #include "measure/roof_json.h"
 
 namespace hone {
@@ -24,7 +25,7 @@ ordered_json ReadEntries(const std::string& path) {
   if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) > kMostBytes) return ordered_json::array();
   std::ifstream in(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  ordered_json json = ordered_json::parse(text, nullptr, false);
+  ordered_json json = ParseJson(text);
   return json.is_array() ? json : ordered_json::array();
 }
 

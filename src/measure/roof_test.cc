@@ -165,6 +165,7 @@ TEST(RoofCacheTest, NonsenseInTheFileIsNoRoof) {
     EXPECT_FALSE(LoadRoof(path, "k", &roof)) << text;
     EXPECT_TRUE(roof.read_gbs.empty()) << text;
   }
+  std::ofstream(path) << std::string(100000, '[') + std::string(100000, ']');
   ASSERT_TRUE(SaveRoof(path, "k", SomeRoof()));  // replaces it
   Roof roof;
   EXPECT_TRUE(LoadRoof(path, "k", &roof));

@@ -17,7 +17,7 @@ TEST(RoundsTest, TakesWhatWasAskedAndTurnsTheOrder) {
   std::string order;
   const Works works = {[&] { order += 'a'; return 1.0; }, [&] { order += 'b'; return 2.0; }};
   const Rounds rounds = TakeRounds(works, [&] { order += '.'; return 10.0; }, {.rounds = 3}, nullptr);
-  EXPECT_EQ(order, ".a.b..b.a..a.b.");
+  EXPECT_EQ(order, ".a.b.b.a.a.b.");
   ASSERT_EQ(rounds.rounds(), 3);
   EXPECT_EQ(rounds.seconds[0], (std::vector<double>{1, 1, 1}));
   EXPECT_EQ(rounds.seconds[1], (std::vector<double>{2, 2, 2}));

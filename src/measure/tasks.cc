@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "measure/json_text.h"
+
 namespace hone {
 namespace {
 
@@ -128,8 +130,8 @@ Result<TaskSet> ParseTasks(const std::string& file, std::string_view text, const
     ++line_number;
     if (Strip(line).empty()) continue;
     const auto where = [&] { return fmt::format("{}: line {}", file, line_number); };
-    const ordered_json json = ordered_json::parse(line, nullptr, false);
-    if (json.is_discarded()) return InvalidInput(where() + ": is no JSON; wanted one object a line");
+    const ordered_json json = ParseJson(line);
+    if (json.is_discarded()) return InvalidInput(where() + ": is no JSON, or nested deeper than 64; wanted one object a line");
     TaskKind kind = TaskKind::kChat;
     HONE_TRY(TaskItem item, ReadItem(json, &kind, format.frame).Context(where()));
     if (!set.items.empty() && kind != set.kind) return InvalidInput(where() + ": items of one file must be of one kind");
