@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace hone {
 namespace {
 
@@ -61,6 +63,19 @@ TEST_F(OptionsTest, AskedForBytes) {
   options.kv_bytes = 100 * kBlockBytes;  // more than it needs is taken as asked: room for a prefix cache
   EXPECT_EQ(ResolveOptions(options, config_, load_, 0)->cache.blocks, 100);
   EXPECT_NE(Refusal(options, 50 * kBlockBytes).find("free"), std::string::npos);
+}
+
+TEST_F(OptionsTest, PoliciesAndTimes) {
+  for (const std::string& policy : SchedulingPolicies()) EXPECT_EQ(Refusal({.policy = policy}), "");
+  const std::string message = Refusal({.policy = "lifo"});
+  for (const char* part : {"policy", "lifo", "fcfs, priority, mlfq"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+  EXPECT_EQ(Refusal({.step_ms = 0}), "");
+  EXPECT_NE(Refusal({.step_ms = -1}).find("step_ms"), std::string::npos);
+  EXPECT_NE(Refusal({.step_ms = NAN}).find("step_ms"), std::string::npos);
+  EXPECT_NE(Refusal({.queue_timeout_s = -1}).find("queue_timeout_s"), std::string::npos);
+  EXPECT_NE(Refusal({.request_timeout_s = NAN}).find("request_timeout_s"), std::string::npos);
 }
 
 TEST_F(OptionsTest, ContextsThatDoNotExist) {

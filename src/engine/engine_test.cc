@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <map>
+#include <thread>
 
+#include "cache/kv_cache.h"
 #include "engine/fake_model.h"
 
 namespace hone {
@@ -18,10 +23,17 @@ struct Transcript {
   int events = 0;
 };
 
+// Real time, and as much more as a test says.
+class FakeClock final : public Clock {
+ public:
+  double Now() const override { return Clock::Now() + later_s; }
+  double later_s = 0;
+};
+
 class EngineTest : public testing::Test {
  protected:
   void Make(EngineOptions options, int context = 256, int max_rows = 64) {
-    if (!keeps_time_) options.step_ms = 0;  // chunks must not depend on how fast this machine is
+    options.step_ms = 0;  // chunks must not depend on how fast this machine is
     Result<std::unique_ptr<Engine>> engine = Engine::Create(std::make_shared<FakeModel>(context, max_rows),
                                                             std::make_shared<FakeTokenizer>(), runtime_, options);
     ASSERT_TRUE(engine) << engine.error().message;
@@ -80,8 +92,7 @@ class EngineTest : public testing::Test {
     return output;
   }
 
-  bool keeps_time_ = false;
-  Clock clock_;
+  FakeClock clock_;
   ThreadPool threads_{2};
   Runtime runtime_{.threads = &threads_, .clock = &clock_};
   std::unique_ptr<Engine> engine_;
@@ -303,7 +314,7 @@ TEST_F(EngineTest, TheQueueIsBounded) {
 }
 
 TEST_F(EngineTest, APoolForOneContextServesManyByPreemption) {
-  const uint64_t context_bytes = 8 * uint64_t{2} * 2 * 3 * 32 * 2 * 2;  // 8 blocks: 256 tokens
+  const uint64_t context_bytes = KvCacheShape{EngineOptions().kv, 2, 2, 3, 8}.total_bytes();  // 8 blocks: 256 tokens
   Make({.kv_bytes = context_bytes, .max_sequences = 4});
   EXPECT_EQ(engine_->stats().blocks, 8);
   std::vector<SequenceId> ids;
@@ -343,6 +354,10 @@ TEST_F(EngineTest, WrongRequestsNameTheField) {
   refused([](R* r) { r->stop_ids.assign(kMaxStopIds + 1, 3); }, "stop_ids");
   refused([](R* r) { r->logprobs = kMaxLogprobs + 1; }, "logprobs");
   refused([](R* r) { r->logprobs = -2; }, "logprobs");
+  refused([](R* r) { r->prompt_logprobs = kMaxLogprobs + 1; }, "prompt_logprobs");
+  refused([](R* r) { r->salt.assign(kMaxSaltBytes + 1, 'x'); }, "salt");
+  refused([](R* r) { r->queue_timeout_s = NAN; }, "queue_timeout_s");
+  refused([](R* r) { r->timeout_s = -1; }, "timeout_s");
   refused([](R* r) { r->sampling.temperature = NAN; }, "temperature");
   refused([](R* r) { r->sampling.temperature = -1; }, "temperature");
   refused([](R* r) { r->sampling.top_k = -1; }, "top_k");
@@ -360,7 +375,8 @@ TEST_F(EngineTest, WrongRequestsNameTheField) {
   SequenceRequest request = Greedy({kFakeVocab - 1}, 3);
   request.stop.assign(kMaxStops, std::string(kMaxStopBytes, 'x'));
   request.stop_ids.assign(kMaxStopIds, kFakeVocab - 1);
-  request.logprobs = kMaxLogprobs;
+  request.logprobs = request.prompt_logprobs = kMaxLogprobs;
+  request.salt.assign(kMaxSaltBytes, 'x');
   request.sampling.dry_breakers.assign(kMaxDryBreakers, 1);
   request.sampling.no_repeat_ngram = kMaxNoRepeatNgram;
   EXPECT_EQ(Refusal(request), "");
@@ -397,6 +413,293 @@ TEST_F(EngineTest, ThreadAndStop) {
   engine_->Stop();
   EXPECT_NE(transcripts_[again]->last.finish, FinishReason::kNone);
   EXPECT_EQ(engine_->stats().blocks_used, 0);
+}
+
+TEST_F(EngineTest, ACachedPromptIsReportedAndSaysTheSame) {
+  Make({});
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 100; ++i) prompt.push_back(2 + i % 37);
+  SequenceRequest request = Greedy(prompt, 20);
+  request.min_tokens = 20;
+  const Transcript first = Run(request), second = Run(request);
+  EXPECT_EQ(first.last.cached_tokens, 0);
+  EXPECT_EQ(second.last.cached_tokens, 99);  // the last token is always computed
+  EXPECT_EQ(Ids(first), GreedyAfter(prompt, 20));
+  EXPECT_EQ(Ids(second), Ids(first));
+  const EngineStats stats = engine_->stats();
+  EXPECT_EQ(stats.prefix_query_tokens, 200u);
+  EXPECT_EQ(stats.prefix_hit_tokens, 99u);
+  EXPECT_EQ(stats.prompt_tokens, 200u);
+  EXPECT_GT(stats.blocks_cached, 0);
+  EXPECT_EQ(stats.blocks_copied, 1u);
+  // The next turn of a conversation: all but what is new is there.
+  std::vector<int32_t> turn = prompt;
+  for (const int32_t id : Ids(first)) turn.push_back(id);
+  for (int i = 0; i < 30; ++i) turn.push_back(3 + i);
+  request.prompt = turn;
+  const Transcript third = Run(request);
+  EXPECT_EQ(third.last.cached_tokens, 119);  // the last token that was sampled had not been computed
+  EXPECT_EQ(Ids(third), GreedyAfter(turn, 20));
+}
+
+TEST_F(EngineTest, SaltsKeepPromptsApart) {
+  Make({});
+  SequenceRequest request = Greedy(std::vector<int32_t>(100, 9), 3);
+  request.salt = "key of a";
+  Run(request);
+  EXPECT_EQ(Run(request).last.cached_tokens, 99);
+  request.salt = "key of b";
+  EXPECT_EQ(Run(request).last.cached_tokens, 0);
+  request.salt = "";
+  EXPECT_EQ(Run(request).last.cached_tokens, 0);
+  // Side by side, too: nobody waits for what it may not use.
+  request.prompt.assign(100, 11);
+  std::vector<SequenceId> ids;
+  for (const char* salt : {"x", "y", "x"}) {
+    request.salt = salt;
+    ids.push_back(Submit(request));
+  }
+  Drain();
+  EXPECT_EQ(transcripts_[ids[0]]->last.cached_tokens, 0);
+  EXPECT_EQ(transcripts_[ids[1]]->last.cached_tokens, 0);
+  EXPECT_EQ(transcripts_[ids[2]]->last.cached_tokens, 99);
+}
+
+TEST_F(EngineTest, ThePrefixCacheCanBeOff) {
+  Make({.prefix_cache = false});
+  const SequenceRequest request = Greedy(std::vector<int32_t>(100, 9), 3);
+  Run(request);
+  EXPECT_EQ(Run(request).last.cached_tokens, 0);
+  EXPECT_EQ(engine_->stats().blocks_cached, 0);
+  EXPECT_EQ(engine_->stats().prefix_query_tokens, 0u);
+}
+
+TEST_F(EngineTest, AGroupComputesItsPromptOnce) {
+  for (const bool prefix_cache : {true, false}) {
+    Make({.max_sequences = 8, .max_queue = 3, .prefix_cache = prefix_cache});
+    SequenceRequest request = Greedy({}, 40);
+    for (int i = 0; i < 75; ++i) request.prompt.push_back(2 + i % 41);
+    request.ignore_end = true;
+    request.sampling.temperature = 1.3f;
+    request.sampling.seed = 100;
+    std::vector<Transcript> got(4);
+    std::vector<EventCallback> callbacks;
+    for (Transcript& transcript : got) {
+      callbacks.push_back([&transcript](const SequenceEvent& event) {
+        transcript.tokens.insert(transcript.tokens.end(), event.tokens.begin(), event.tokens.end());
+        transcript.last = event;
+      });
+    }
+    const auto ids = engine_->SubmitGroup(request, callbacks);
+    ASSERT_TRUE(ids);
+    ASSERT_EQ(ids->size(), 4u);
+    engine_->Step();
+    engine_->Step();
+    engine_->Step();
+    EXPECT_EQ(engine_->stats().blocks_shared, 2);  // 64 tokens; the third block is copied, as each writes into it
+    EXPECT_EQ(engine_->stats().blocks_copied, 3u);
+    Drain();
+    const std::vector<StepRecord> steps = engine_->StepsAfter(0);
+    int computed = 0;
+    for (const StepRecord& step : steps) computed += step.prompt_tokens;
+    EXPECT_EQ(computed, 75);
+    for (uint64_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(got[i].last.seed, 100 + i);
+      EXPECT_EQ(got[i].last.cached_tokens, i == 0 ? 0 : 74);
+      SequenceRequest alone = request;
+      alone.sampling.seed = 100 + i;
+      EXPECT_EQ(Ids(got[i]), Ids(Run(alone))) << i;
+    }
+    EXPECT_NE(Ids(got[0]), Ids(got[1]));
+    callbacks.resize(8, callbacks[0]);
+    ASSERT_TRUE(engine_->SubmitGroup(request, callbacks));
+    const auto refused = engine_->SubmitGroup(request, {callbacks.begin(), callbacks.begin() + 4});  // all or none
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kLimit);
+    EXPECT_EQ(engine_->stats().waiting, 8);
+    Drain();
+  }
+}
+
+TEST_F(EngineTest, IdenticalPromptsTogetherAreComputedOnce) {
+  Make({.max_sequences = 8});
+  SequenceRequest request = Greedy({}, 5);
+  for (int i = 0; i < 200; ++i) request.prompt.push_back(2 + i % 43);
+  request.min_tokens = 5;
+  std::vector<SequenceId> ids;
+  for (int i = 0; i < 8; ++i) ids.push_back(Submit(request));
+  Drain();
+  int computed = 0;
+  for (const StepRecord& step : engine_->StepsAfter(0)) computed += step.prompt_tokens;
+  EXPECT_EQ(computed, 200);
+  for (const SequenceId id : ids) EXPECT_EQ(Ids(*transcripts_[id]), GreedyAfter(request.prompt, 5));
+}
+
+TEST_F(EngineTest, ProcessedLogprobs) {
+  Make({});
+  SequenceRequest request = Greedy({5}, 3);
+  request.min_tokens = 3;
+  request.logprobs = 3;
+  request.logprobs_kind = LogprobsKind::kProcessed;
+  for (const TokenResult& token : Run(request).tokens) {  // greedy leaves one candidate
+    EXPECT_EQ(token.logprob, 0);
+    ASSERT_EQ(token.top.size(), 1u);
+    EXPECT_EQ(token.top[0].id, token.id);
+  }
+  request.sampling.temperature = 0.5f;
+  request.sampling.top_k = 2;
+  request.min_tokens = 0;
+  request.sampling.logit_bias = {{kFakeEnd, -100.0f}};
+  const Transcript got = Run(request);
+  std::vector<int32_t> tokens = {5};
+  for (const TokenResult& token : got.tokens) {
+    std::vector<float> logits = FakeModel::LogitsAfter(tokens);
+    logits[kFakeEnd] -= 100;
+    std::sort(logits.begin(), logits.end(), std::greater<>());
+    const double other = std::exp(2.0 * (logits[1] - logits[0]));
+    ASSERT_EQ(token.top.size(), 2u);
+    EXPECT_NEAR(token.top[0].logprob, -std::log1p(other), 1e-5);
+    EXPECT_NEAR(token.top[1].logprob, std::log(other) - std::log1p(other), 1e-5);
+    EXPECT_EQ(token.logprob, token.top[token.id == token.top[0].id ? 0 : 1].logprob);
+    tokens.push_back(token.id);
+  }
+}
+
+TEST_F(EngineTest, PromptLogprobs) {
+  for (const int length : {1, 2, 40, 200}) {  // in one chunk and in several
+    Make({.max_sequences = 2});
+    SequenceRequest request = Greedy({}, 2);
+    for (int i = 0; i < length; ++i) request.prompt.push_back(2 + i * i % 45);
+    request.min_tokens = 2;
+    request.prompt_logprobs = 2;
+    Run(Greedy(request.prompt, 2));  // a cached prompt has no logits
+    const SequenceId id = Submit(request);
+    std::vector<TokenResult> got;
+    int events = 0;
+    const Result<SequenceId> other = engine_->Submit(request, [&](const SequenceEvent& event) {
+      if (++events == 1) got = event.prompt_logprobs;
+      EXPECT_TRUE(events == 1 || event.prompt_logprobs.empty());
+    });
+    ASSERT_TRUE(other);
+    Drain();
+    EXPECT_EQ(Ids(*transcripts_[id]), GreedyAfter(request.prompt, 2));
+    EXPECT_EQ(transcripts_[id]->last.cached_tokens, 0);
+    ASSERT_EQ(static_cast<int>(got.size()), length - 1);
+    for (int i = 1; i < length; ++i) {
+      const std::vector<float> logits = FakeModel::LogitsAfter(std::span(request.prompt).first(i));
+      double sum = 0;
+      for (const float logit : logits) sum += std::exp(double{logit});
+      ASSERT_EQ(got[i - 1].id, request.prompt[i]);
+      ASSERT_NEAR(got[i - 1].logprob, logits[request.prompt[i]] - std::log(sum), 1e-5);
+      ASSERT_EQ(got[i - 1].top.size(), 2u);
+    }
+    request.prompt_only = true;
+    const Transcript only = Run(request);
+    EXPECT_EQ(only.last.finish, FinishReason::kStop);
+    EXPECT_EQ(only.last.prompt_logprobs.size(), got.size());
+    EXPECT_EQ(only.last.output_tokens, 0);
+    EXPECT_EQ(only.text, "");
+  }
+}
+
+TEST_F(EngineTest, Embeddings) {
+  Make({.context = 200});
+  SequenceRequest request;
+  for (int i = 0; i < 200; ++i) request.prompt.push_back(2 + i * i % 45);  // the whole context
+  const auto wanted = [&](Pooling pooling) {
+    std::vector<double> sum(kFakeWidth);
+    for (size_t i = pooling == Pooling::kLast ? 200 : 1; i <= 200; ++i) {
+      const std::vector<float> state = FakeModel::StateAfter(std::span(request.prompt).first(i));
+      for (int j = 0; j < kFakeWidth; ++j) sum[j] += state[j];
+    }
+    double squares = 0;
+    for (const double x : sum) squares += x * x;
+    for (double& x : sum) x /= std::sqrt(squares);
+    return sum;
+  };
+  for (const Pooling pooling : {Pooling::kMean, Pooling::kLast, Pooling::kMean, Pooling::kLast}) {
+    request.pooling = pooling;
+    const SequenceId id = Submit(request), beside = Submit(Greedy({4, 5}, 6));
+    Drain();
+    const SequenceEvent& event = transcripts_[id]->last;
+    EXPECT_EQ(event.finish, FinishReason::kStop);
+    EXPECT_EQ(event.prompt_tokens, 200);
+    EXPECT_EQ(event.output_tokens, 0);
+    ASSERT_EQ(event.embedding.size(), static_cast<size_t>(kFakeWidth));
+    for (int j = 0; j < kFakeWidth; ++j) EXPECT_NEAR(event.embedding[j], wanted(pooling)[j], 1e-5);
+    EXPECT_EQ(transcripts_[beside]->last.embedding.size(), 0u);
+    EXPECT_TRUE(pooling != Pooling::kMean || event.cached_tokens == 0);  // every state is needed
+  }
+}
+
+TEST_F(EngineTest, TimeLimitsEndSequencesWithACause) {
+  Make({.max_sequences = 1, .queue_timeout_s = 1000, .request_timeout_s = 5000});
+  SequenceRequest request = Greedy({5}, 200);
+  request.ignore_end = true;
+  const SequenceId running = Submit(request), waiting = Submit(request);
+  request.queue_timeout_s = 3000;  // its own limit
+  const SequenceId patient = Submit(request);
+  engine_->Step();
+  clock_.later_s = 2000;
+  engine_->Step();
+  EXPECT_EQ(transcripts_[waiting]->last.finish, FinishReason::kError);
+  EXPECT_EQ(transcripts_[waiting]->last.cause, EndCause::kQueueTime);
+  EXPECT_NE(transcripts_[waiting]->last.error.find("queue"), std::string::npos);
+  EXPECT_EQ(transcripts_[running]->last.finish, FinishReason::kNone);
+  EXPECT_EQ(engine_->stats().waiting, 1);
+  clock_.later_s = 6000;
+  engine_->Step();
+  EXPECT_EQ(transcripts_[running]->last.cause, EndCause::kRequestTime);
+  EXPECT_EQ(transcripts_[running]->last.output_tokens, 2);
+  EXPECT_EQ(transcripts_[patient]->last.cause, EndCause::kQueueTime);
+  EXPECT_EQ(engine_->stats().timed_out, 3u);
+  EXPECT_EQ(engine_->stats().blocks_used, 0);
+  EXPECT_FALSE(engine_->Step());
+  EXPECT_EQ(Run(Greedy({5}, 3)).last.finish, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, PrioritiesAreKept) {
+  Make({.max_sequences = 1, .policy = "priority"});
+  SequenceRequest request = Greedy({5}, 10);
+  request.ignore_end = true;
+  std::vector<SequenceId> order;
+  const auto submit = [&](int priority) {
+    request.priority = priority;
+    ASSERT_TRUE(engine_->Submit(request, [&](const SequenceEvent& event) {
+      if (event.finish != FinishReason::kNone) order.push_back(event.id);
+    }));
+  };
+  for (const int priority : {5, 7, 1}) submit(priority);
+  engine_->Step();
+  submit(-3);
+  Drain();
+  EXPECT_EQ(order, (std::vector<SequenceId>{4, 3, 1, 2}));
+}
+
+TEST_F(EngineTest, StepsAreRemembered) {
+  Make({});
+  SequenceRequest request = Greedy(std::vector<int32_t>(70, 9), 4);
+  request.ignore_end = true;
+  Run(request);
+  const std::vector<StepRecord> steps = engine_->StepsAfter(0);
+  ASSERT_EQ(steps.size(), 5u);
+  const int prompts[] = {64, 6, 0, 0, 0};
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(steps[i].number, static_cast<uint64_t>(i + 1));
+    EXPECT_EQ(steps[i].prompt_tokens, prompts[i]);
+    EXPECT_EQ(steps[i].decode_tokens, i < 2 ? 0 : 1);
+    EXPECT_EQ(steps[i].sequences, 1);
+  }
+  EXPECT_EQ(engine_->StepsAfter(3).size(), 2u);
+  EXPECT_TRUE(engine_->StepsAfter(5).empty());
+  EXPECT_TRUE(engine_->StepsAfter(77).empty());
+  request.prompt = {5};
+  request.max_tokens = 200;
+  while (engine_->stats().steps < kStepRecords + 100u) Run(request);
+  const std::vector<StepRecord> last = engine_->StepsAfter(0);
+  ASSERT_EQ(last.size(), static_cast<size_t>(kStepRecords));
+  EXPECT_EQ(last.back().number, engine_->stats().steps);
+  EXPECT_EQ(last.front().number, last.back().number - kStepRecords + 1);
 }
 
 TEST_F(EngineTest, TimesAndOrderOfEvents) {

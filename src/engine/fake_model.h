@@ -20,6 +20,7 @@
 namespace hone {
 
 inline constexpr int kFakeVocab = 48;
+inline constexpr int kFakeWidth = 4;
 inline constexpr int32_t kFakeEnd = 0;     // ends a generation
 inline constexpr int32_t kFakePoison = 1;  // once it is in a sequence, all logits are NaN
 
@@ -30,6 +31,7 @@ class FakeModel final : public Model {
     config_.layers = 2;
     config_.kv_heads = 2;
     config_.head_width = 3;
+    config_.width = kFakeWidth;
     config_.vocab = kFakeVocab;
     config_.context = context;
     options_.max_rows = max_rows;
@@ -50,7 +52,17 @@ class FakeModel final : public Model {
     return logits;
   }
 
-  void Forward(const ForwardBatch& batch, const KvLayers& kv, float* logits, const StateObserver*) override {
+  // Its final hidden state at the last of `tokens`, without any cache.
+  static std::vector<float> StateAfter(std::span<const int32_t> tokens) {
+    uint64_t hash = 1;
+    for (const int32_t id : tokens) hash = Mix(hash, static_cast<uint64_t>(id));
+    std::vector<float> state(kFakeWidth);
+    FillState(hash, state.data());
+    return state;
+  }
+
+  void Forward(const ForwardBatch& batch, const KvLayers& kv, float* logits, const StateObserver* states) override {
+    std::vector<float> state_rows(states != nullptr ? batch.tokens.size() * kFakeWidth : 0);
     HONE_CHECK(static_cast<int>(batch.tokens.size()) <= options_.max_rows);
     size_t row = 0, next_logits = 0;
     for (const SequenceRows& rows : batch.sequences) {
@@ -58,6 +70,10 @@ class FakeModel final : public Model {
       HONE_CHECK(rows.first_position + rows.rows <= rows.final_length && rows.final_length <= config_.context);
       for (int i = 0; i < rows.rows; ++i) Write(kv, rows.blocks, rows.first_position + i, batch.tokens[row + i]);
       for (int i = 0; i < rows.rows; ++i, ++row) {
+        bool ignored = false;
+        if (states != nullptr) {
+          FillState(Read(kv, rows.blocks, rows.first_position + i + 1, &ignored), &state_rows[row * kFakeWidth]);
+        }
         if (next_logits == batch.logit_rows.size() || batch.logit_rows[next_logits] != static_cast<int32_t>(row))
           continue;
         bool poisoned = false;
@@ -66,10 +82,16 @@ class FakeModel final : public Model {
       }
     }
     HONE_CHECK(row == batch.tokens.size() && next_logits == batch.logit_rows.size());
+    if (states != nullptr) (*states)(config_.layers + 1, state_rows.data());
   }
 
  private:
   static uint64_t Mix(uint64_t hash, uint64_t value) { return Rng(hash * 0x9e3779b97f4a7c15 + value).Next(); }
+
+  static void FillState(uint64_t hash, float* state) {
+    Rng rng(hash);
+    for (int i = 0; i < kFakeWidth; ++i) state[i] = static_cast<float>(rng.Uniform() - 0.3);
+  }
 
   static void FillLogits(uint64_t hash, bool poisoned, float* logits) {
     Rng rng(hash);

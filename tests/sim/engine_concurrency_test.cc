@@ -58,6 +58,7 @@ TEST(EngineConcurrency, SubmitCancelAndStatsFromManyThreads) {
         const EngineStats stats = (*engine)->stats();
         EXPECT_LE(stats.blocks_used, stats.blocks);
         EXPECT_LE(stats.running + stats.waiting, options.max_sequences + options.max_queue);
+        EXPECT_LE((*engine)->StepsAfter(stats.steps).size(), size_t{kStepRecords});
         std::this_thread::yield();
       }
     });

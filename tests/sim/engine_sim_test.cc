@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "cache/kv_cache.h"
 #include "engine/engine.h"
@@ -70,15 +71,30 @@ Expected Alone(const SequenceRequest& request, int context) {
   return expected;
 }
 
+// Steps seem to take random times, so that prompts are cut at random places.
+class RandomClock final : public Clock {
+ public:
+  explicit RandomClock(uint64_t seed) : rng_(seed) {}
+  double Now() const override { return now_ += 0.06 * rng_.Uniform(); }
+
+ private:
+  mutable Rng rng_;
+  mutable double now_ = 0;
+};
+
 class EngineSimulation {
  public:
-  EngineSimulation(uint64_t seed, ThreadPool* threads) : rng_(seed), runtime_{.threads = threads, .clock = &clock_} {
+  EngineSimulation(uint64_t seed, ThreadPool* threads)
+      : rng_(seed), clock_(seed), runtime_{.threads = threads, .clock = &clock_} {
     context_ = 40 + Below(200);
     EngineOptions options;
     options.context = context_;
     options.max_sequences = 1 + Below(8);
     options.max_queue = Below(30);
     options.step_tokens = options.max_sequences + Below(40);
+    options.step_ms = Below(3) == 0 ? 0 : 1 + Below(100);
+    options.policy = SchedulingPolicies()[rng_.Below(SchedulingPolicies().size())];
+    options.prefix_cache = Below(4) != 0;
     options.kv = Below(2) == 0 ? KvType::kF32 : KvType::kF16;
     const KvCacheShape block{options.kv, 2, 2, 3, 1};
     options.kv_bytes = block.total_bytes() * ((context_ + kKvBlockTokens - 1) / kKvBlockTokens + Below(4));
@@ -100,7 +116,8 @@ class EngineSimulation {
       if (Below(30) == 0 && !lives_.empty()) Cancel();
       if (!engine_->Step()) ++idle;
       const EngineStats stats = engine_->stats();
-      ASSERT_LE(stats.running, engine_->options().max_sequences);
+      ASSERT_TRUE(engine_->options().policy != "fcfs" || stats.running <= engine_->options().max_sequences);
+      ASSERT_LE(stats.blocks_used + stats.blocks_cached, stats.blocks);
       ASSERT_LE(stats.blocks_used, stats.blocks);
       for (auto& [id, life] : lives_) {
         if (life.cancelled) {
@@ -111,9 +128,10 @@ class EngineSimulation {
     ASSERT_EQ(engine_->stats().blocks_used, 0);
     for (const auto& [id, life] : lives_) Check(id, life);
     preemptions = engine_->stats().preemptions;
+    cached = engine_->stats().prefix_hit_tokens;
   }
 
-  uint64_t preemptions = 0;
+  uint64_t preemptions = 0, cached = 0;
 
  private:
   struct Life {
@@ -131,7 +149,12 @@ class EngineSimulation {
   SequenceRequest Request() {
     SequenceRequest request;
     const int length = 1 + Below(Below(3) == 0 ? context_ - 1 : 20);
-    for (int i = 0; i < length; ++i) request.prompt.push_back(Id());
+    // Few different beginnings, so that prompts share them.
+    const int same = Below(2) == 0 ? Below(length + 1) : Below(3) == 0 ? length : 0;
+    for (int i = 0; i < length; ++i) request.prompt.push_back(i < same ? 2 + i % 20 : Id());
+    request.salt = Below(3) == 0 ? "other" : "";
+    request.priority = Below(3);
+    if (Below(8) == 0) request.prompt_logprobs = Below(3);
     request.max_tokens = Below(3) == 0 ? 0 : 1 + Below(150);
     request.min_tokens = request.max_tokens > 0 && Below(3) == 0 ? Below(request.max_tokens + 1) : 0;
     request.ignore_end = Below(4) != 0;
@@ -156,27 +179,42 @@ class EngineSimulation {
     return request;
   }
 
+  // One sequence, or several with one prompt.
   bool Submit() {
     SequenceRequest request = Request();
-    // The id is known only afterwards, but no event comes before the next step.
-    auto id = std::make_shared<SequenceId>(0);
-    const Result<SequenceId> result = engine_->Submit(request, [this, id](const SequenceEvent& event) {
-      ASSERT_EQ(event.id, *id);
-      Life& life = lives_.at(*id);
-      ASSERT_EQ(life.last.finish, FinishReason::kNone) << "an event after the last";
-      ASSERT_TRUE(IsValidUtf8(event.text));
-      life.text += event.text;
-      for (const TokenResult& token : event.tokens) life.ids.push_back(token.id);
-      ASSERT_EQ(event.output_tokens, static_cast<int>(life.ids.size()));
-      life.last = event;
-    });
+    const int count = Below(5) == 0 ? 1 + Below(4) : 1;
+    // The ids are known only afterwards, but no event comes before the next step.
+    auto ids = std::make_shared<std::vector<SequenceId>>();
+    std::vector<EventCallback> callbacks;
+    for (int i = 0; i < count; ++i) {
+      callbacks.push_back([this, ids, i](const SequenceEvent& event) { Take((*ids)[i], event); });
+    }
+    const auto result = engine_->SubmitGroup(request, std::move(callbacks));
     if (!result) {
       EXPECT_EQ(result.error().code, ErrorCode::kLimit) << result.error().message;
-      return false;
+      return engine_->stats().running + engine_->stats().waiting == 0;  // a group larger than the queue: never mind
     }
-    *id = *result;
-    lives_[*id].request = std::move(request);
+    *ids = *result;
+    for (const SequenceId id : *ids) {
+      lives_[id].request = request;
+      ++*request.sampling.seed;
+    }
     return true;
+  }
+
+  void Take(SequenceId id, const SequenceEvent& event) {
+    ASSERT_EQ(event.id, id);
+    Life& life = lives_.at(id);
+    ASSERT_EQ(life.last.finish, FinishReason::kNone) << "an event after the last";
+    ASSERT_TRUE(IsValidUtf8(event.text));
+    life.text += event.text;
+    for (const TokenResult& token : event.tokens) life.ids.push_back(token.id);
+    ASSERT_EQ(event.output_tokens, static_cast<int>(life.ids.size()));
+    const bool wants = life.request.prompt_logprobs >= 0 && life.ids.size() == 1 && event.tokens.size() == 1;
+    if (wants) {
+      ASSERT_EQ(event.prompt_logprobs.size(), life.request.prompt.size() - 1);
+    }
+    life.last = event;
   }
 
   void Cancel() {
@@ -200,7 +238,7 @@ class EngineSimulation {
   }
 
   Rng rng_;
-  Clock clock_;
+  RandomClock clock_;
   Runtime runtime_;
   int context_ = 0;
   std::unique_ptr<Engine> engine_;
@@ -209,15 +247,90 @@ class EngineSimulation {
 
 TEST(EngineSimulation, EverySequenceSaysWhatItSaysAlone) {
   ThreadPool threads(2);
-  uint64_t preemptions = 0;
-  for (uint64_t seed = 0; seed < 80; ++seed) {
+  uint64_t preemptions = 0, cached = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     EngineSimulation simulation(seed, &threads);
     simulation.Run();
     preemptions += simulation.preemptions;
+    cached += simulation.cached;
     if (HasFatalFailure()) return;
   }
-  EXPECT_GT(preemptions, 60u) << "the caches are too large to test anything";
+  EXPECT_GT(preemptions, 40u) << "the caches are too large to test anything";
+  EXPECT_GT(cached, 1000u) << "nothing was shared";
+}
+
+// Twice as much at once as the cache holds, all of it wanted to the end.
+TEST(EngineSimulation, TwiceTheCacheFailsNobody) {
+  Clock clock;
+  for (const std::string& policy : SchedulingPolicies()) {
+    const KvCacheShape block{EngineOptions().kv, 2, 2, 3, 1};
+    EngineOptions options;
+    options.context = 128;
+    options.max_sequences = 16;
+    options.policy = policy;
+    options.kv_bytes = 16 * 4 / 2 * block.total_bytes();
+    Result<std::unique_ptr<Engine>> engine = Engine::Create(
+        std::make_shared<FakeModel>(), std::make_shared<FakeTokenizer>(), {.clock = &clock}, options);
+    ASSERT_TRUE(engine) << engine.error().message;
+    int done = 0;
+    for (int i = 0; i < 32; ++i) {
+      SequenceRequest request;
+      for (int k = 0; k < 30; ++k) request.prompt.push_back(2 + (i * 7 + k * k) % 40);
+      request.ignore_end = true;
+      request.priority = i % 2;
+      ASSERT_TRUE((*engine)->Submit(request, [&](const SequenceEvent& event) {
+        if (event.finish == FinishReason::kNone) return;
+        EXPECT_EQ(event.finish, FinishReason::kLength) << event.error;
+        EXPECT_EQ(event.output_tokens, 98);
+        ++done;
+      }));
+    }
+    while ((*engine)->Step()) {}
+    EXPECT_EQ(done, 32);
+    EXPECT_GT((*engine)->stats().preemptions, 0u) << policy;
+    EXPECT_EQ((*engine)->stats().blocks_used, 0);
+  }
+}
+
+TEST(EngineSimulation, AThousandCancelsAtRandomMoments) {
+  Clock clock;
+  Rng rng(11);
+  EngineOptions options;
+  options.context = 128;
+  options.max_sequences = 8;
+  options.max_queue = 24;
+  const KvCacheShape block{EngineOptions().kv, 2, 2, 3, 1};
+  options.kv_bytes = 16 * block.total_bytes();
+  Result<std::unique_ptr<Engine>> engine = Engine::Create(std::make_shared<FakeModel>(),
+                                                          std::make_shared<FakeTokenizer>(), {.clock = &clock}, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  std::set<SequenceId> alive;
+  int cancelled = 0, ended = 0;
+  while (cancelled < 1000) {
+    while (alive.size() < 24) {
+      SequenceRequest request;
+      for (uint64_t n = 1 + rng.Below(60); n > 0; --n) request.prompt.push_back(2 + static_cast<int32_t>(n % 7));
+      request.max_tokens = static_cast<int>(1 + rng.Below(60));
+      const Result<SequenceId> id = (*engine)->Submit(request, [&](const SequenceEvent& event) {
+        if (event.finish != FinishReason::kNone) ended += static_cast<int>(alive.erase(event.id));
+      });
+      ASSERT_TRUE(id);
+      alive.insert(*id);
+    }
+    const SequenceId victim = *std::next(alive.begin(), static_cast<std::ptrdiff_t>(rng.Below(alive.size())));
+    (*engine)->Cancel(victim);
+    ++cancelled;
+    (*engine)->Step();
+    ASSERT_EQ(alive.count(victim), 0u) << "a cancelled sequence was there after a step";
+    for (uint64_t n = rng.Below(6); n > 0; --n) (*engine)->Step();
+  }
+  EXPECT_GE(ended, 1000);
+  for (const SequenceId id : std::set<SequenceId>(alive)) (*engine)->Cancel(id);
+  (*engine)->Step();
+  EXPECT_TRUE(alive.empty());
+  EXPECT_EQ((*engine)->stats().blocks_used, 0);
+  EXPECT_EQ((*engine)->stats().running + (*engine)->stats().waiting, 0);
 }
 
 }  // namespace
