@@ -14,6 +14,7 @@ Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags
   LoadedModel loaded;
   HONE_TRY(options.kv, flags.kv_type());
   options.context = flags.ctx;
+  options.deterministic = flags.deterministic;
   HONE_TRY(loaded.runtime, RuntimeOwner::Create(flags));
   const Runtime& runtime = loaded.runtime->runtime();
   const double start_s = runtime.clock->Now();
@@ -36,6 +37,7 @@ Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags
   LoadOptions load;
   load.max_rows = options.step_tokens;
   load.exact = flags.exact;
+  load.deterministic = options.deterministic;
   load.max_context = flags.ctx;
   load.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
   HONE_TRY(std::unique_ptr<Model> packed, Model::Load(loaded.checkpoint, runtime, load));

@@ -118,7 +118,9 @@ class Decoder final : public Model {
   }
 
   Result<void> LoadFrom(const WeightMap& map) {
-    const WeightLoadOptions load{.pack = {.isa = runtime_.isa, .exact = options_.exact}, .progress = options_.progress};
+    const WeightLoadOptions load{
+        .pack = {.isa = runtime_.isa, .exact = options_.exact, .deterministic = options_.deterministic},
+        .progress = options_.progress};
     HONE_TRY(weights_, LoadWeights(*checkpoint_, map, config_, load, *runtime_.threads));
     LinkInReadingOrder(weights_);
     return {};

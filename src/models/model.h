@@ -58,6 +58,7 @@ using InputObserver = std::function<void(const std::string& weight, const float*
 struct LoadOptions {
   int max_rows = 512;   // most rows of one Forward; all scratch memory is reserved for it
   bool exact = false;   // F32 activations everywhere, also for quantised weights
+  bool deterministic = false;  // a row's result does not depend on how many rows a step has; slower
   int max_context = 0;  // rope tables reach this far; 0: config().context
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)>
       progress;  // called from the loading thread; may be empty
