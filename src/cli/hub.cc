@@ -36,7 +36,8 @@ using Easy = std::unique_ptr<CURL, EasyCleanup>;
 
 bool IsNamePart(const std::string& text) {
   if (text.empty() || text.size() > 128 || text.front() == '.' || text.front() == '-') return false;
-  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; });
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; });
 }
 
 // A path inside the repository's folder: nothing that leads out of it.
@@ -52,15 +53,17 @@ bool IsSafePath(const std::string& path) {
 }
 
 bool IsPlainHttpToOthers(const std::string& url) {
-  return url.rfind("http://", 0) == 0 && url.rfind("http://127.0.0.1", 0) != 0 && url.rfind("http://localhost", 0) != 0 &&
-         url.rfind("http://[::1]", 0) != 0;
+  return url.rfind("http://", 0) == 0 && url.rfind("http://127.0.0.1", 0) != 0 &&
+         url.rfind("http://localhost", 0) != 0 && url.rfind("http://[::1]", 0) != 0;
 }
 
 std::string EscapePath(const std::string& path) {
   std::string out;
   for (const unsigned char c : path) {
-    if (std::isalnum(c) || std::strchr("-_.~/", c) != nullptr) out += static_cast<char>(c);
-    else out += fmt::format("%{:02X}", static_cast<unsigned>(c));
+    if (std::isalnum(c) || std::strchr("-_.~/", c) != nullptr)
+      out += static_cast<char>(c);
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned>(c));
   }
   return out;
 }
@@ -111,7 +114,8 @@ struct Link {
 size_t TakeHeader(char* data, size_t size, size_t count, void* out) {
   const std::string line(data, size * count);
   std::string lower = line;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (lower.rfind("link:", 0) == 0 && lower.find("rel=\"next\"") != std::string::npos) {
     const size_t open = line.find('<'), close = line.find('>');
     if (open != std::string::npos && close != std::string::npos && close > open) {
@@ -132,7 +136,8 @@ Result<std::string> GetText(const HubOptions& options, const std::string& url, c
   curl_easy_setopt(curl.get(), CURLOPT_ERRORBUFFER, problem);
   const CURLcode code = curl_easy_perform(curl.get());
   if (code != CURLE_OK) {
-    return IoError(what + ": " + options.hub + " cannot be asked: " + (*problem != 0 ? problem : curl_easy_strerror(code)));
+    return IoError(what + ": " + options.hub +
+                   " cannot be asked: " + (*problem != 0 ? problem : curl_easy_strerror(code)));
   }
   long status = 0;
   curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &status);
@@ -217,12 +222,14 @@ size_t TakeFile(char* data, size_t size, size_t count, void* out) {
     done += static_cast<size_t>(n);
   }
   transfer->at += bytes;
-  if (transfer->options->progress) transfer->options->progress(transfer->file->path, transfer->at, transfer->file->bytes);
+  if (transfer->options->progress)
+    transfer->options->progress(transfer->file->path, transfer->at, transfer->file->bytes);
   return bytes;
 }
 
 // `retry`: another try may help.
-Result<void> FetchOnce(const HubOptions& options, const HubName& name, const HubFile& file, const std::string& part, bool* retry) {
+Result<void> FetchOnce(const HubOptions& options, const HubName& name, const HubFile& file, const std::string& part,
+                       bool* retry) {
   *retry = false;
   const std::string what = name.repository() + ":" + file.path;
   const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
@@ -239,8 +246,12 @@ Result<void> FetchOnce(const HubOptions& options, const HubName& name, const Hub
     ::close(fd);
     return curl.error();
   }
-  Transfer transfer{.curl = curl->get(), .fd = fd, .at = static_cast<uint64_t>(std::max<off_t>(0, ::lseek(fd, 0, SEEK_CUR))),
-                    .most = file.bytes, .options = &options, .file = &file};
+  Transfer transfer{.curl = curl->get(),
+                    .fd = fd,
+                    .at = static_cast<uint64_t>(std::max<off_t>(0, ::lseek(fd, 0, SEEK_CUR))),
+                    .most = file.bytes,
+                    .options = &options,
+                    .file = &file};
   char problem[CURL_ERROR_SIZE] = "";
   curl_easy_setopt(curl->get(), CURLOPT_WRITEFUNCTION, &TakeFile);
   curl_easy_setopt(curl->get(), CURLOPT_WRITEDATA, &transfer);
@@ -256,7 +267,8 @@ Result<void> FetchOnce(const HubOptions& options, const HubName& name, const Hub
     *retry = status == 408 || status == 429 || status >= 500;
     return StatusError(status, what, !options.token.empty());
   }
-  if (code == CURLE_WRITE_ERROR) return IoError(what + fmt::format(": the hub sends more than the {} bytes it announced", file.bytes));
+  if (code == CURLE_WRITE_ERROR)
+    return IoError(what + fmt::format(": the hub sends more than the {} bytes it announced", file.bytes));
   if (code != CURLE_OK || transfer.at != file.bytes) {
     *retry = true;
     return IoError(what + fmt::format(": broke off after {} of {} bytes: {}", transfer.at, file.bytes,
@@ -282,7 +294,8 @@ Result<void> Fetch(const HubOptions& options, const HubName& name, const HubFile
     }
     if (IsWhole(part, file, &why)) break;
     fs::remove(part, error);  // what is wrong is not resumed
-    if (tried == kTries || tried > 1) return InvalidInput(name.repository() + ":" + file.path + ": what arrived " + why);
+    if (tried == kTries || tried > 1)
+      return InvalidInput(name.repository() + ":" + file.path + ": what arrived " + why);
   }
   fs::rename(part, path, error);
   if (error) return IoError(path + ": " + error.message());
@@ -313,8 +326,8 @@ std::string ListNames(const std::vector<HubFile>& files, std::string_view end) {
 
 bool IsModelFile(const std::string& path) {
   if (path.find('/') != std::string::npos) return path.rfind("additional_chat_templates/", 0) == 0;
-  return EndsWith(path, ".safetensors") || EndsWith(path, ".json") || EndsWith(path, ".jinja") || EndsWith(path, ".model") ||
-         path == "vocab.txt" || path == "merges.txt";
+  return EndsWith(path, ".safetensors") || EndsWith(path, ".json") || EndsWith(path, ".jinja") ||
+         EndsWith(path, ".model") || path == "vocab.txt" || path == "merges.txt";
 }
 
 }  // namespace
@@ -366,12 +379,15 @@ Result<std::vector<HubFile>> ListHubFiles(const HubOptions& options, const HubNa
     if (!list.is_array()) return InvalidInput(name.repository() + ": the hub's list of files is not a JSON array");
     for (const json& entry : list) {
       if (!entry.is_object() || entry.value("type", json()) != json("file")) continue;
-      const json path = entry.value("path", json()), size = entry.value("size", json()), oid = entry.value("oid", json());
+      const json path = entry.value("path", json()), size = entry.value("size", json()),
+                 oid = entry.value("oid", json());
       if (!path.is_string() || !size.is_number_unsigned() || !IsSafePath(path.get<std::string>())) continue;
       HubFile file{.path = path.get<std::string>(), .bytes = size.get<uint64_t>()};
       const json lfs = entry.value("lfs", json());
-      if (lfs.is_object() && lfs.value("oid", json()).is_string()) file.sha256 = lfs.at("oid").get<std::string>();
-      else if (oid.is_string() && oid.get_ref<const std::string&>().size() == 40) file.git_sha1 = oid.get<std::string>();
+      if (lfs.is_object() && lfs.value("oid", json()).is_string())
+        file.sha256 = lfs.at("oid").get<std::string>();
+      else if (oid.is_string() && oid.get_ref<const std::string&>().size() == 40)
+        file.git_sha1 = oid.get<std::string>();
       files.push_back(std::move(file));
     }
     // The next page is the hub's own; anything else is not followed.
@@ -388,7 +404,8 @@ Result<std::vector<HubFile>> ChooseHubFiles(const std::vector<HubFile>& files, c
       return EndsWith(f.path, ".safetensors") && f.path.find('/') == std::string::npos;
     });
     if (folder) {
-      std::copy_if(files.begin(), files.end(), std::back_inserter(chosen), [](const HubFile& f) { return IsModelFile(f.path); });
+      std::copy_if(files.begin(), files.end(), std::back_inserter(chosen),
+                   [](const HubFile& f) { return IsModelFile(f.path); });
       return chosen;
     }
     std::vector<std::string> models;  // GGUF files, of a split one the first part
@@ -401,8 +418,8 @@ Result<std::vector<HubFile>> ChooseHubFiles(const std::vector<HubFile>& files, c
                       std::to_string(files.size()) + " other files)");
     }
     if (models.size() > 1) {
-      return UsageError(name.repository() + ": holds several models; choose one with " + name.repository() + ":FILE of " +
-                        ListNames(files, ".gguf"));
+      return UsageError(name.repository() + ": holds several models; choose one with " + name.repository() +
+                        ":FILE of " + ListNames(files, ".gguf"));
     }
     wanted = models.front();
   }
@@ -422,7 +439,8 @@ Result<std::string> PullFromHub(const HubOptions& options, const HubName& name) 
   HONE_TRY(const std::vector<HubFile> chosen, ChooseHubFiles(files, name));
   const std::string folder = options.models + "/" + name.repository();
   for (const HubFile& file : chosen) HONE_RETURN_IF_ERROR(Fetch(options, name, file, folder + "/" + file.path));
-  const bool weights_in_folder = std::any_of(chosen.begin(), chosen.end(), [](const HubFile& f) { return EndsWith(f.path, ".safetensors"); });
+  const bool weights_in_folder =
+      std::any_of(chosen.begin(), chosen.end(), [](const HubFile& f) { return EndsWith(f.path, ".safetensors"); });
   if (name.file.empty() && weights_in_folder) return folder;
   std::vector<std::string> paths;
   for (const HubFile& file : chosen) paths.push_back(file.path);

@@ -31,7 +31,8 @@ class Hub : public testing::Test {
     fs::remove_all(options_.models);
     HttpOptions http;
     http.port = 0;
-    auto server = HttpServer::Start(http, [this](HttpRequest request, std::shared_ptr<ResponseWriter> writer) { Answer(request, *writer); });
+    auto server = HttpServer::Start(
+        http, [this](HttpRequest request, std::shared_ptr<ResponseWriter> writer) { Answer(request, *writer); });
     ASSERT_TRUE(server.has_value());
     server_ = std::move(*server);
     options_.hub = "http://127.0.0.1:" + std::to_string(server_->port());
@@ -62,8 +63,9 @@ class Hub : public testing::Test {
       if (const std::string_view range = request.header("range"); range.rfind("bytes=", 0) == 0 && resumes_) {
         from = std::stoul(std::string(range.substr(6)));
         response.status = 206;
-        response.headers.emplace_back("Content-Range", "bytes " + std::to_string(from) + "-" + std::to_string(all.size() - 1) + "/" +
-                                                           std::to_string(all.size()));
+        response.headers.emplace_back(
+            "Content-Range",
+            "bytes " + std::to_string(from) + "-" + std::to_string(all.size() - 1) + "/" + std::to_string(all.size()));
       }
       if (breaks_ > 0) {
         --breaks_;
@@ -127,8 +129,9 @@ TEST_F(Hub, AFolderOfSafetensors) {
   Add("model-00001-of-00002.safetensors", kHello, kHelloSha, "");
   Add("onnx/model.onnx", "no", "", "");
   Add("pytorch_model.bin", "no", "", "");
-  second_page_ = {{{"type", "file"}, {"path", "model-00002-of-00002.safetensors"}, {"size", 6}, {"lfs", {{"oid", kHelloSha}}}},
-                  {{"type", "directory"}, {"path", "onnx"}}};
+  second_page_ = {
+      {{"type", "file"}, {"path", "model-00002-of-00002.safetensors"}, {"size", 6}, {"lfs", {{"oid", kHelloSha}}}},
+      {{"type", "directory"}, {"path", "onnx"}}};
   files_["model-00002-of-00002.safetensors"] = kHello;
   const auto path = PullFromHub(options_, {"o", "n", ""});
   ASSERT_TRUE(path.has_value()) << path.error().message;
@@ -140,7 +143,8 @@ TEST_F(Hub, AFolderOfSafetensors) {
 }
 
 TEST_F(Hub, ChoicesAreNamed) {
-  for (const char* file : {"a.gguf", "b.gguf", "q/c-00001-of-00002.gguf", "q/c-00002-of-00002.gguf"}) Add(file, kHello, kHelloSha, "");
+  for (const char* file : {"a.gguf", "b.gguf", "q/c-00001-of-00002.gguf", "q/c-00002-of-00002.gguf"})
+    Add(file, kHello, kHelloSha, "");
   const std::string several = Fails({"o", "n", ""});
   EXPECT_NE(several.find("a.gguf, b.gguf"), std::string::npos) << several;
   EXPECT_NE(Fails({"o", "n", "x.gguf"}).find("has no file x.gguf; it has a.gguf"), std::string::npos);
@@ -191,7 +195,8 @@ TEST_F(Hub, WrongBytesAreNotKept) {
 }
 
 TEST_F(Hub, PathsCannotLeaveTheFolder) {
-  for (const char* path : {"../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", "a\\..\\evil.gguf"}) Add(path, kHello, kHelloSha, "");
+  for (const char* path : {"../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", "a\\..\\evil.gguf"})
+    Add(path, kHello, kHelloSha, "");
   EXPECT_NE(Fails({"o", "n", ""}).find("no GGUF"), std::string::npos);
   EXPECT_FALSE(ParseHubName("o/n:../x"));
   EXPECT_FALSE(ParseHubName("../n"));

@@ -2,8 +2,8 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/command.h"
@@ -33,8 +33,10 @@ class PullCommand : public Command {
     const Result<std::string> path = PullFromHub(options, *name);
     line.reset();
     if (!path) return path.error();
-    if (flags.json) std::puts(nlohmann::ordered_json({{"path", *path}}).dump().c_str());
-    else std::puts(path->c_str());
+    if (flags.json)
+      std::puts(nlohmann::ordered_json({{"path", *path}}).dump().c_str());
+    else
+      std::puts(path->c_str());
     return kExitDone;
   }
 

@@ -1,10 +1,13 @@
 // hone serve: an OpenAI-compatible server over the batching engine, until a signal ends it.
+#include "serve/serve.h"
+
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <string>
-#include <CLI/CLI.hpp>
 
 #include "base/memory.h"
 #include "cli/command.h"
@@ -13,7 +16,6 @@
 #include "cli/loaded_model.h"
 #include "cli/progress.h"
 #include "serve/json_writer.h"
-#include "serve/serve.h"
 #include "text/utf8.h"
 
 namespace hone {
@@ -29,24 +31,29 @@ std::string InShellQuotes(const std::string& text) {
 class ServeCommand : public Command {
  public:
   void AddFlags(CLI::App& app) override {
-    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, OWNER/NAME once pulled, builtin or builtin-draft")->required();
+    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, OWNER/NAME once pulled, builtin or builtin-draft")
+        ->required();
     app.add_option("--host", serve_.host, "address to listen on; 0.0.0.0 is every one")->capture_default_str();
     app.add_option("--port", serve_.port, "port to listen on; 0 takes a free one and says which")
-        ->check(CLI::Range(0, 65535))->capture_default_str();
+        ->check(CLI::Range(0, 65535))
+        ->capture_default_str();
     app.add_option("--name", name_, "what `model` in a request must say (default: the file's or folder's name)");
     AddEngineFlags(app);
     AddLimitFlags(app);
-    app.add_option("--api-keys", serve_.api_keys_file, "file of API keys, \"name: key\" a line; closes every route but /health");
+    app.add_option("--api-keys", serve_.api_keys_file,
+                   "file of API keys, \"name: key\" a line; closes every route but /health");
     app.add_option("--admin-key", serve_.admin_key, "key that opens /admin/ (better given as HONE_ADMIN_KEY)");
     app.add_option("--open", serve_.open_routes, "route that needs no key, like /metrics (repeatable)");
     app.add_option("--cors", serve_.cors, "origin that browsers may call from; * is any (default: none)");
-    app.add_option("--tls-cert", serve_.tls_cert_file, "certificate chain (PEM); with --tls-key the server speaks HTTPS");
+    app.add_option("--tls-cert", serve_.tls_cert_file,
+                   "certificate chain (PEM); with --tls-key the server speaks HTTPS");
     app.add_option("--tls-key", serve_.tls_key_file, "private key of the certificate (PEM)");
     app.add_option("--access-log", serve_.access_log, "file for one JSON line a request; - is stdout");
     app.add_flag("--vllm-metrics", serve_.vllm_metrics, "/metrics has the names of vLLM too");
     app.add_flag("--lenient-fields", serve_.lenient_fields, "unknown request fields are logged, not refused");
     app.add_option("--drain-timeout", drain_s_, "seconds that requests at work have to end after a signal")
-        ->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+        ->check(CLI::Range(0.0, 86400.0))
+        ->capture_default_str();
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -70,60 +77,75 @@ class ServeCommand : public Command {
     HONE_TRY(LoadedModel loaded, LoadModel(model_, flags, engine_));
     serve_.name = name_.empty() ? loaded.name : name_;
     serve_.root = loaded.name;
-    loaded.engine->Start();
     serve_.warm_up = true;
     serve_.loader = [this, flags](const std::string& model) { return LoadMore(model, flags); };
-    HONE_TRY(const std::unique_ptr<Server> server,
-             Server::Start(*loaded.engine, loaded.chat_template, serve_, loaded.runtime->runtime()));
-    if (!flags.quiet) Announce(loaded, server->port());
+    // The runtime outlives the weights, which the server drops when others take their place.
+    const std::unique_ptr<RuntimeOwner> owner = std::move(loaded.runtime);
+    const Runtime& runtime = owner->runtime();
+    const std::string about = About(loaded, runtime);
+    const bool chats = loaded.chat_template != nullptr;
+    HONE_TRY(const std::unique_ptr<Server> server, Server::Start(Weights(std::move(loaded)), serve_, runtime));
+    if (!flags.quiet) Announce(about, chats, server->port());
     if (serve_.api_keys_file.empty() && !IsLoopback(serve_.host)) {
-      loaded.runtime->runtime().log->Warn("{} is open to whoever reaches {}:{}: there are no keys (--api-keys FILE)", serve_.name,
-                                          serve_.host, server->port());
+      runtime.log->Warn("{} is open to whoever reaches {}:{}: there are no keys (--api-keys FILE)", serve_.name,
+                        serve_.host, server->port());
     }
     WaitForInterrupt();  // the interrupt is not taken: a second signal ends the program at once
-    loaded.runtime->runtime().log->Info("stopping: {} sequences at work have {:g} s to end", loaded.engine->stats().running,
-                                        drain_s_);
+    runtime.log->Info("stopping: requests at work have {:g} s to end", drain_s_);
     server->Stop(drain_s_);
-    loaded.engine->Stop();
     return kExitDone;
   }
 
  private:
   void AddEngineFlags(CLI::App& app) {
     app.add_option("--max-sequences", engine_.max_sequences, "sequences running at once")
-        ->check(CLI::Range(1, 1024))->capture_default_str();
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
     app.add_option("--max-queue", engine_.max_queue, "sequences waiting; more are refused with 429")
-        ->check(CLI::Range(0, 1 << 20))->capture_default_str();
-    app.add_option("--kv-bytes", kv_bytes_, "memory for keys and values, like 2GiB (default: from context and free memory)")
+        ->check(CLI::Range(0, 1 << 20))
+        ->capture_default_str();
+    app.add_option("--kv-bytes", kv_bytes_,
+                   "memory for keys and values, like 2GiB (default: from context and free memory)")
         ->transform(CLI::AsSizeValue(false));
-    app.add_option("--step-ms", engine_.step_ms, "target of a step while streams run, in ms: prompts are cut to fit; 0: uncut")
-        ->check(CLI::Range(0.0, 1e6))->capture_default_str();
+    app.add_option("--step-ms", engine_.step_ms,
+                   "target of a step while streams run, in ms: prompts are cut to fit; 0: uncut")
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
     app.add_option("--policy", engine_.policy, "who runs first")->capture_default_str();
     app.add_flag("!--no-prefix-cache", engine_.prefix_cache, "keep no computed prompts for later ones");
   }
 
   void AddLimitFlags(CLI::App& app) {
     HttpLimits& http = serve_.limits;
-    app.add_option("--max-requests", serve_.request_limits.requests, "requests at work at once; more are refused with 429")
-        ->check(CLI::Range(1, 1 << 20))->capture_default_str();
-    app.add_option("--max-prompt-tokens", serve_.request_limits.prompt_tokens, "tokens of a prompt (default: the context)")
+    app.add_option("--max-requests", serve_.request_limits.requests,
+                   "requests at work at once; more are refused with 429")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    app.add_option("--max-prompt-tokens", serve_.request_limits.prompt_tokens,
+                   "tokens of a prompt (default: the context)")
         ->check(CLI::Range(1, 1 << 30));
-    app.add_option("--max-output-tokens", serve_.request_limits.output_tokens, "tokens of an answer (default: the context)")
+    app.add_option("--max-output-tokens", serve_.request_limits.output_tokens,
+                   "tokens of an answer (default: the context)")
         ->check(CLI::Range(1, 1 << 30));
     app.add_option("--queue-timeout", engine_.queue_timeout_s, "seconds that a sequence may wait for its turn; 0: any")
-        ->check(CLI::Range(0.0, 1e6))->capture_default_str();
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
     app.add_option("--request-timeout", engine_.request_timeout_s, "seconds that an answer may take; 0: any")
-        ->check(CLI::Range(0.0, 1e6))->capture_default_str();
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
     app.add_option("--max-body", http.body_bytes, "bytes of a request's body, like 8MiB (default: 32MiB)")
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--max-header", http.header_bytes, "bytes of a request's headers (default: 32KiB)")
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--max-connections", http.connections, "connections open at once; more are refused with 503")
-        ->check(CLI::Range(1, 1 << 20))->capture_default_str();
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
     app.add_option("--slow-client", http.write_s, "seconds without the client taking a byte after which it is dropped")
-        ->check(CLI::Range(0.1, 1e6))->capture_default_str();
+        ->check(CLI::Range(0.1, 1e6))
+        ->capture_default_str();
     app.add_option("--ping", http.ping_s, "seconds of silence of a stream after which a comment is sent")
-        ->check(CLI::Range(0.1, 1e6))->capture_default_str();
+        ->check(CLI::Range(0.1, 1e6))
+        ->capture_default_str();
   }
 
   Result<void> CheckPolicy() const {
@@ -135,34 +157,42 @@ class ServeCommand : public Command {
     return UsageError("--policy " + engine_.policy + ": not known; wanted one of " + known);
   }
 
-  static bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+  static bool IsLoopback(const std::string& host) {
+    return host == "localhost" || host == "::1" || host.starts_with("127.");
+  }
+
+  static LoadedWeights Weights(LoadedModel loaded) {
+    auto owner = std::make_shared<LoadedModel>(std::move(loaded));
+    return {std::shared_ptr<Engine>(owner, owner->engine.get()), owner->chat_template, owner->name};
+  }
 
   // Other weights, beside those that run: a model with threads of its own.
   Result<LoadedWeights> LoadMore(const std::string& model, CommonFlags flags) const {
     flags.quiet = true;
     HONE_TRY(LoadedModel loaded, LoadModel(model, flags, engine_));
-    auto owner = std::make_shared<LoadedModel>(std::move(loaded));
-    LoadedWeights weights;
-    weights.engine = std::shared_ptr<Engine>(owner, owner->engine.get());
-    weights.chat = owner->chat_template;
-    weights.root = owner->name;
-    return weights;
+    return Weights(std::move(loaded));
   }
 
-  void Announce(const LoadedModel& loaded, int port) const {
-    const std::string host = serve_.host == "0.0.0.0" || serve_.host == "::" ? "127.0.0.1" : serve_.host;
-    const std::string address = fmt::format("{}://{}:{}", serve_.tls_cert_file.empty() ? "http" : "https", host.find(':') == std::string::npos ? host : "[" + host + "]", port);
+  static std::string About(const LoadedModel& loaded, const Runtime& runtime) {
     const EngineOptions& options = loaded.engine->options();
-    std::fputs(fmt::format("{} on {} ({}, {} threads; context {}, {} of KV cache, loaded in {:.2f} s, {} resident)\n\n", serve_.name,
-                           address, IsaName(loaded.runtime->runtime().isa), loaded.runtime->runtime().threads->count(),
-                           options.context, FormatBytes(options.kv_bytes), loaded.load_s, FormatBytes(ResidentBytes()))
-                   .c_str(), stderr);
-    const char* example = loaded.chat_template != nullptr
-        ? "curl {}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-          "  -d '{{\"model\": {}, \"messages\": [{{\"role\": \"user\", \"content\": \"What is a KV cache?\"}}]}}'\n\n"
-        : "curl {}/v1/completions -H 'Content-Type: application/json' \\\n"
-          "  -d '{{\"model\": {}, \"prompt\": \"Once upon a time\", \"max_tokens\": 64}}'\n\n";
-    std::fputs(fmt::format(fmt::runtime(example), address, InShellQuotes(JsonWriter().String(serve_.name).text())).c_str(), stderr);
+    return fmt::format("{}, {} threads; context {}, {} of KV cache, loaded in {:.2f} s, {} resident",
+                       IsaName(runtime.isa), runtime.threads->count(), options.context, FormatBytes(options.kv_bytes),
+                       loaded.load_s, FormatBytes(ResidentBytes()));
+  }
+
+  void Announce(const std::string& about, bool chats, int port) const {
+    const std::string host = serve_.host == "0.0.0.0" || serve_.host == "::" ? "127.0.0.1" : serve_.host;
+    const std::string address = fmt::format("{}://{}:{}", serve_.tls_cert_file.empty() ? "http" : "https",
+                                            host.find(':') == std::string::npos ? host : "[" + host + "]", port);
+    std::fputs(fmt::format("{} on {} ({})\n\n", serve_.name, address, about).c_str(), stderr);
+    const char* example = chats ? "curl {}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+                                  "  -d '{{\"model\": {}, \"messages\": [{{\"role\": \"user\", \"content\": \"What is "
+                                  "a KV cache?\"}}]}}'\n\n"
+                                : "curl {}/v1/completions -H 'Content-Type: application/json' \\\n"
+                                  "  -d '{{\"model\": {}, \"prompt\": \"Once upon a time\", \"max_tokens\": 64}}'\n\n";
+    std::fputs(
+        fmt::format(fmt::runtime(example), address, InShellQuotes(JsonWriter().String(serve_.name).text())).c_str(),
+        stderr);
     std::fflush(stderr);
   }
 

@@ -52,7 +52,8 @@ std::string AccessLine(const RequestRecord& r, double now_s, int64_t unix_ms) {
 }
 
 Result<std::unique_ptr<AccessLog>> AccessLog::Open(const std::string& path) {
-  const int fd = path == "-" ? ::dup(STDOUT_FILENO) : ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+  const int fd =
+      path == "-" ? ::dup(STDOUT_FILENO) : ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
   if (fd < 0) return IoError(path + ": cannot be opened for the access log: " + std::strerror(errno));
   return std::unique_ptr<AccessLog>(new AccessLog(fd));
 }

@@ -1,5 +1,5 @@
-// AccessLog: one JSON line a request, for machines. Lines are written by a thread of its own: a disk or pipe that stands
-// still cannot hold up the server; lines beyond a bound are dropped and counted.
+// AccessLog: one JSON line a request, for machines. Lines are written by a thread of its own: a disk or pipe that
+// stands still cannot hold up the server; lines beyond a bound are dropped and counted.
 #pragma once
 
 #include <condition_variable>
@@ -17,10 +17,10 @@ namespace hone {
 // What is known of a request. Filled by the router, then by the generation; whoever ends the answer reads it.
 struct RequestRecord {
   std::string id, method, path, route, peer, tenant, model;
-  double arrived_s = 0;    // of the monotonic clock
-  int status = 0;          // 499: the client went away first
+  double arrived_s = 0;  // of the monotonic clock
+  int status = 0;        // 499: the client went away first
   bool streamed = false;
-  int weights = 0;         // ServedModel::number, 0: no generation
+  int weights = 0;  // ServedModel::number, 0: no generation
   int64_t prompt_tokens = -1, cached_tokens = 0, completion_tokens = 0;
   double ttft_s = -1, queue_s = -1;
   std::string finish, error_code;

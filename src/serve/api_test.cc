@@ -21,7 +21,8 @@ class Api : public ServerTest {
     EXPECT_EQ(response.status, 200) << response.body;
     return json::parse(response.body, nullptr, false);
   }
-  static constexpr char kTools[] = R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])";
+  static constexpr char kTools[] =
+      R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])";
   static constexpr char kResponses[] = "/v1/responses";
 };
 
@@ -71,7 +72,8 @@ TEST_F(Api, ReasoningIsApart) {
 
 TEST_F(Api, ToolCallsAreParsed) {
   StartThinking();
-  engine_->Say({"Let me see.\n<tool", "_call>{\"name\": \"f\", \"argu", "ments\": {\"city\": \"Z\xC3\xBCrich\"", "}}\n</tool_call>"});
+  engine_->Say({"Let me see.\n<tool", "_call>{\"name\": \"f\", \"argu", "ments\": {\"city\": \"Z\xC3\xBCrich\"",
+                "}}\n</tool_call>"});
   const json choice = Body(Chat("say", kTools))["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "tool_calls");
   EXPECT_EQ(choice["message"]["content"], "Let me see.");
@@ -94,6 +96,14 @@ TEST_F(Api, ToolCallsAreParsed) {
   EXPECT_EQ(plain["message"]["content"], "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>");
   EXPECT_EQ(plain["finish_reason"], "stop");
   EXPECT_EQ(Body(Chat("say", std::string(kTools) + R"(,"tool_choice":"none")"))["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(Api, MarksThatAreSpecialTokensAreAskedFor) {
+  Start({}, true, 1000, "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}[TOOL_CALLS]{% endif %}");
+  EXPECT_EQ(Chat("hello", kTools).status, 200);
+  EXPECT_FALSE(engine_->last().skip_special);
+  EXPECT_EQ(Chat("hello").status, 200);
+  EXPECT_TRUE(engine_->last().skip_special);
 }
 
 TEST_F(Api, ToolsThatTheTemplateDoesNotReadAreRefused) {
@@ -119,7 +129,9 @@ TEST_F(Api, LogprobsOfTextThatIsHeldBack) {
 TEST_F(Api, FieldsOfSchedulingReachTheEngine) {
   Start();
   ASSERT_EQ(Chat("hello", R"("priority":-2,"cache_salt":"s","logprobs_mode":"processed","logprobs":true,"mirostat":2,
-    "dry_multiplier":0.5,"top_n_sigma":-1,"repeat_last_n":9)").status, 200);
+    "dry_multiplier":0.5,"top_n_sigma":-1,"repeat_last_n":9)")
+                .status,
+            200);
   const SequenceRequest request = engine_->last();
   EXPECT_EQ(request.priority, -2);
   EXPECT_EQ(request.salt, "s");
@@ -132,7 +144,9 @@ TEST_F(Api, FieldsOfSchedulingReachTheEngine) {
 
 TEST_F(Api, EchoRepeatsThePrompt) {
   Start();
-  const auto body = [](const std::string& more) { return R"({"model":"fake/model","prompt":"abc","echo":true,"max_tokens":2)" + more + "}"; };
+  const auto body = [](const std::string& more) {
+    return R"({"model":"fake/model","prompt":"abc","echo":true,"max_tokens":2)" + more + "}";
+  };
   json choice = Body(Call("POST", kCompletions, body("")))["choices"][0];
   EXPECT_EQ(choice["text"], "abcw0 w1 ");
   EXPECT_TRUE(choice["logprobs"].is_null());
@@ -144,7 +158,9 @@ TEST_F(Api, EchoRepeatsThePrompt) {
   EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
   EXPECT_EQ(logprobs["top_logprobs"][1], json::parse(R"({"a":-0.125})"));
   // Scoring: nothing is generated.
-  choice = Body(Call("POST", kCompletions, R"({"model":"fake/model","prompt":[97,98],"echo":true,"max_tokens":0,"logprobs":0})"))["choices"][0];
+  choice =
+      Body(Call("POST", kCompletions,
+                R"({"model":"fake/model","prompt":[97,98],"echo":true,"max_tokens":0,"logprobs":0})"))["choices"][0];
   EXPECT_EQ(choice["text"], "ab");
   EXPECT_EQ(choice["logprobs"]["token_logprobs"], json::parse("[null,-0.25]"));
   EXPECT_EQ(choice["finish_reason"], "length");
@@ -158,8 +174,8 @@ TEST_F(Api, EchoRepeatsThePrompt) {
 
 TEST_F(Api, BestOfSendsTheLikeliest) {
   Start();  // the fake's log-probability falls with the seed modulo 4
-  const json answer = Body(Call("POST", kCompletions,
-                                R"({"model":"fake/model","prompt":"a","max_tokens":2,"n":2,"best_of":4,"seed":2})"));
+  const json answer = Body(
+      Call("POST", kCompletions, R"({"model":"fake/model","prompt":"a","max_tokens":2,"n":2,"best_of":4,"seed":2})"));
   ASSERT_EQ(answer["choices"].size(), 2u);
   EXPECT_EQ(answer["choices"][0]["seed"], 4);
   EXPECT_EQ(answer["choices"][1]["seed"], 5);
@@ -170,7 +186,8 @@ TEST_F(Api, BestOfSendsTheLikeliest) {
 
 TEST_F(Api, PromptLogprobs) {
   Start();
-  const json whole = Body(Call("POST", kCompletions, R"({"model":"fake/model","prompt":"ab","max_tokens":1,"prompt_logprobs":1})"));
+  const json whole =
+      Body(Call("POST", kCompletions, R"({"model":"fake/model","prompt":"ab","max_tokens":1,"prompt_logprobs":1})"));
   const json& logprobs = whole["choices"][0]["prompt_logprobs"];
   ASSERT_EQ(logprobs.size(), 3u);  // BOS, a, b
   EXPECT_TRUE(logprobs[0].is_null());
@@ -206,19 +223,23 @@ TEST_F(Api, Embeddings) {
   EXPECT_NEAR(answer["data"][0]["embedding"][1].get<double>(), 0.8, 1e-6);
   EXPECT_EQ(answer["usage"]["prompt_tokens"], 5);
   EXPECT_EQ(answer["usage"]["total_tokens"], 5);
-  const json packed = Body(Call("POST", "/v1/embeddings", R"({"model":"fake/model","input":[1,2],"encoding_format":"base64","pooling":"last"})"));
+  const json packed = Body(Call("POST", "/v1/embeddings",
+                                R"({"model":"fake/model","input":[1,2],"encoding_format":"base64","pooling":"last"})"));
   EXPECT_EQ(packed["data"][0]["embedding"], Base64(std::string("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x80\x3f", 16)));
   EXPECT_EQ(engine_->last().pooling, Pooling::kLast);
   const std::string longest(1000, 'a');  // with the BOS one too many
-  const ClientResponse refused = Call("POST", "/v1/embeddings", R"({"model":"fake/model","input":["a",")" + longest + "\"]}");
+  const ClientResponse refused =
+      Call("POST", "/v1/embeddings", R"({"model":"fake/model","input":["a",")" + longest + "\"]}");
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(json::parse(refused.body)["error"]["param"], "input[1]");
 }
 
 TEST_F(Api, ResponsesAnswerWhole) {
   StartThinking();
-  engine_->Say({"<think>hm</think>", "It is ", "so.", "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}</tool_call>"});
-  const json answer = Body(Call("POST", kResponses, R"({"model":"fake/model","instructions":"be brief","input":"say","metadata":{"k":"v"},
+  engine_->Say(
+      {"<think>hm</think>", "It is ", "so.", "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}</tool_call>"});
+  const json answer = Body(
+      Call("POST", kResponses, R"({"model":"fake/model","instructions":"be brief","input":"say","metadata":{"k":"v"},
     "tools":[{"type":"function","name":"f","parameters":{"type":"object"}}],"include":["message.output_text.logprobs"]})"));
   EXPECT_EQ(answer["object"], "response");
   EXPECT_EQ(answer["status"], "completed");
@@ -245,8 +266,10 @@ TEST_F(Api, ResponsesAnswerWhole) {
 
 TEST_F(Api, ResponsesStream) {
   StartThinking();
-  engine_->Say({"<think>hm</think>", "It is ", "so.", "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\"", ":1}}</tool_call>"});
-  const std::string body = R"({"model":"fake/model","input":"say","tools":[{"type":"function","name":"f","parameters":{}}])";
+  engine_->Say(
+      {"<think>hm</think>", "It is ", "so.", "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\"", ":1}}</tool_call>"});
+  const std::string body =
+      R"({"model":"fake/model","input":"say","tools":[{"type":"function","name":"f","parameters":{}}])";
   const json whole = Body(Call("POST", kResponses, body + "}"));
   const ClientResponse stream = Call("POST", kResponses, body + R"(,"stream":true})");
   ASSERT_EQ(stream.status, 200);
@@ -277,13 +300,15 @@ TEST_F(Api, ResponsesStream) {
       EXPECT_EQ(last["response"]["output"][i].value(key, json()), whole["output"][i].value(key, json())) << key;
     }
   }
-  const std::vector<std::string> failed = Call("POST", kResponses, R"({"model":"fake/model","input":"crash","stream":true})").events();
+  const std::vector<std::string> failed =
+      Call("POST", kResponses, R"({"model":"fake/model","input":"crash","stream":true})").events();
   EXPECT_EQ(json::parse(failed.back())["type"], "response.failed");
   EXPECT_EQ(json::parse(failed.back())["response"]["status"], "failed");
 }
 
-// Random texts of characters of 1 to 4 bytes, cut into tokens anywhere (within characters too), with random stop strings: the
-// deltas joined are the whole text, which is what a search in the plain text says, and are whole characters.
+// Random texts of characters of 1 to 4 bytes, cut into tokens anywhere (within characters too), with random stop
+// strings: the deltas joined are the whole text, which is what a search in the plain text says, and are whole
+// characters.
 TEST_F(Api, AStreamIsTheWholeAnswer) {
   StartThinking();
   const std::string letters[] = {"a", "b", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "<", " "};

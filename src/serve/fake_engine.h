@@ -52,7 +52,10 @@ class FakeTokenizer final : public Tokenizer {
   std::vector<int32_t> end_ids() const override { return {kFakeEnd}; }
   bool adds_bos() const override { return true; }
   bool adds_eos() const override { return false; }
-  std::optional<int32_t> TokenId(std::string_view) const override { return {}; }
+  // The marks of Mistral are special tokens, as they are there.
+  std::optional<int32_t> TokenId(std::string_view text) const override {
+    return text == "[TOOL_CALLS]" ? std::optional(kFakeEnd) : std::nullopt;
+  }
   std::string TokenText(int32_t id) const override { return TokenBytes(id); }
   std::string TokenBytes(int32_t id) const override { return id >= 0 && id < 256 ? std::string(1, static_cast<char>(id)) : ""; }
   bool IsSpecial(int32_t id) const override { return id >= 256; }

@@ -31,7 +31,8 @@ ApiError ErrorOf(const SequenceEvent& event, const ServedModel& model) {
       return {408, "the request took too long: " + event.error, "", "request_timeout", 1, false};
     case EndCause::kLogits:
       return {500, "generation failed: " + event.error, "", "internal_error", 1, false};
-    case EndCause::kNone: break;
+    case EndCause::kNone:
+      break;
   }
   return {500, "generation failed: " + event.error, "", "internal_error"};
 }
@@ -39,9 +40,13 @@ ApiError ErrorOf(const SequenceEvent& event, const ServedModel& model) {
 // Owned by the engine's callbacks until its sequences end. The mutex guards what both threads touch.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  Generation(ServeContext& context, std::shared_ptr<ServedModel> model, const HttpRequest& from, GenerationRequest request,
-             std::shared_ptr<ResponseWriter> writer)
-      : context_(context), model_(std::move(model)), request_(std::move(request)), record_(from.record), writer_(std::move(writer)) {
+  Generation(ServeContext& context, std::shared_ptr<ServedModel> model, const HttpRequest& from,
+             GenerationRequest request, std::shared_ptr<ResponseWriter> writer)
+      : context_(context),
+        model_(std::move(model)),
+        request_(std::move(request)),
+        record_(from.record),
+        writer_(std::move(writer)) {
     for (const PromptChoices& prompt : request_.prompts) {
       for (int i = 0; i < prompt.count; ++i) choices_.push_back({.first_of_prompt = i == 0});
     }
@@ -59,14 +64,17 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Run() {
     const EngineOptions& options = model_->engine->options();
     if (const size_t most = static_cast<size_t>(options.max_sequences + options.max_queue); choices_.size() > most) {
-      return Refuse({400, "the request asks for " + std::to_string(choices_.size()) + " answers, more than the " +
-                              std::to_string(most) + " that this server holds at once", "n", "invalid_value"});
+      return Refuse({400,
+                     "the request asks for " + std::to_string(choices_.size()) + " answers, more than the " +
+                         std::to_string(most) + " that this server holds at once",
+                     "n", "invalid_value"});
     }
     if (context_.generations.fetch_add(1) >= context_.options.request_limits.requests) {
       context_.generations.fetch_sub(1);
-      return Refuse({429, "as many requests as this server works on at once (" +
-                              std::to_string(context_.options.request_limits.requests) + ") are at work", "", "queue_full",
-                     RetryAfter(*model_)});
+      return Refuse({429,
+                     "as many requests as this server works on at once (" +
+                         std::to_string(context_.options.request_limits.requests) + ") are at work",
+                     "", "queue_full", RetryAfter(*model_)});
     }
     counted_ = true;
     if (auto error = Submit()) return Refuse(std::move(*error));
@@ -103,7 +111,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
       model_->metrics.request_max_tokens.Observe(prompt.sequence.max_tokens);
       std::vector<EventCallback> callbacks;
       for (int i = 0; i < prompt.count; ++i, ++choice) {
-        callbacks.push_back([self = shared_from_this(), choice](const SequenceEvent& event) { self->OnEvent(choice, event); });
+        callbacks.push_back(
+            [self = shared_from_this(), choice](const SequenceEvent& event) { self->OnEvent(choice, event); });
       }
       Result<std::vector<SequenceId>> group = SubmitGroup(prompt, std::move(callbacks));
       if (!group) {
@@ -218,7 +227,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
     choice.output_tokens = event.output_tokens;
     if (record_->queue_s < 0) record_->queue_s = event.queue_s;
     const bool tools = request_.shape->CalledTools(index);
-    const Outcome outcome = tools ? Outcome::kToolCalls : event.finish == FinishReason::kStop ? Outcome::kStop : Outcome::kLength;
+    const Outcome outcome = tools                                 ? Outcome::kToolCalls
+                            : event.finish == FinishReason::kStop ? Outcome::kStop
+                                                                  : Outcome::kLength;
     record_->finish = OutcomeText(outcome);
     CountOutcome(outcome, 1);
     ++finished_;
@@ -334,11 +345,14 @@ double MonotonicNow() {
 
 const char* FinishText(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
     case FinishReason::kNone:
     case FinishReason::kCancelled:
-    case FinishReason::kError: break;
+    case FinishReason::kError:
+      break;
   }
   return "error";
 }

@@ -1,8 +1,8 @@
 // Generation: the sequences of one HTTP request, from Submit to the last byte of the answer.
 //
-// The engine's thread only queues events and counts times; the I/O thread turns events into chunks. A client that goes away,
-// and a choice that fails, cancel all sequences of the request. Concatenated deltas equal the text of the whole answer: both
-// are made of the same events. The model that a request began with is held until it ends.
+// The engine's thread only queues events and counts times; the I/O thread turns events into chunks. A client that goes
+// away, and a choice that fails, cancel all sequences of the request. Concatenated deltas equal the text of the whole
+// answer: both are made of the same events. The model that a request began with is held until it ends.
 #pragma once
 
 #include <memory>
@@ -31,8 +31,8 @@ class AnswerShape {
   virtual std::string Opening(int choice) = 0;                            // before the first delta of a choice
   virtual std::string Delta(int choice, const SequenceEvent& event) = 0;  // text, tokens
   virtual std::string Closing(int choice, const SequenceEvent& event) = 0;
-  virtual std::string End(const Usage& usage) = 0;                        // after all choices
-  virtual std::string Failed(const ApiError& error);                      // in place of the rest
+  virtual std::string End(const Usage& usage) = 0;    // after all choices
+  virtual std::string Failed(const ApiError& error);  // in place of the rest
   // Whole answers.
   virtual void Add(int choice, const SequenceEvent& event) = 0;
   virtual std::string Whole(const Usage& usage) = 0;
@@ -46,8 +46,8 @@ struct GenerationRequest {
   std::unique_ptr<AnswerShape> shape;
 };
 
-// Submits and answers. If the engine refuses a sequence the answer is its error, and none runs. `request` says who asks; its
-// record is filled. Any thread.
+// Submits and answers. If the engine refuses a sequence the answer is its error, and none runs. `request` says who
+// asks; its record is filled. Any thread.
 void StartGeneration(ServeContext& context, std::shared_ptr<ServedModel> model, const HttpRequest& request,
                      GenerationRequest generation, std::shared_ptr<ResponseWriter> writer);
 

@@ -13,7 +13,8 @@ void Histogram::Observe(double value, uint64_t times) {
   const size_t bucket = static_cast<size_t>(std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin());
   counts_[bucket].fetch_add(times, std::memory_order_relaxed);
   double old = sum_.load(std::memory_order_relaxed);
-  while (!sum_.compare_exchange_weak(old, old + value * static_cast<double>(times), std::memory_order_relaxed)) {}
+  while (!sum_.compare_exchange_weak(old, old + value * static_cast<double>(times), std::memory_order_relaxed)) {
+  }
 }
 
 uint64_t Histogram::count() const {
@@ -50,12 +51,17 @@ void Histogram::Write(std::string_view name, std::string_view labels, std::strin
 
 std::string_view OutcomeText(Outcome outcome) {
   switch (outcome) {
-    case Outcome::kStop: return "stop";
-    case Outcome::kLength: return "length";
-    case Outcome::kToolCalls: return "tool_calls";
-    case Outcome::kAbort: return "abort";
+    case Outcome::kStop:
+      return "stop";
+    case Outcome::kLength:
+      return "length";
+    case Outcome::kToolCalls:
+      return "tool_calls";
+    case Outcome::kAbort:
+      return "abort";
     case Outcome::kError:
-    case Outcome::kCount: break;
+    case Outcome::kCount:
+      break;
   }
   return "error";
 }
@@ -69,7 +75,8 @@ uint64_t ModelMetrics::finished() const {
 }
 
 void HttpMetrics::Count(std::string_view method, std::string_view route, int status, double seconds) {
-  std::string labels = MetricLabel("method", method) + "," + MetricLabel("route", route) + fmt::format(",code=\"{}\"", status);
+  std::string labels =
+      MetricLabel("method", method) + "," + MetricLabel("route", route) + fmt::format(",code=\"{}\"", status);
   seconds_.Observe(seconds);
   std::lock_guard lock(mutex_);
   ++counts_[std::move(labels)];
@@ -79,7 +86,8 @@ void HttpMetrics::Write(std::string* out) const {
   WriteMetricHead("hone_http_requests_total", "counter", "Answers by method, route and status.", out);
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [labels, count] : counts_) WriteSample("hone_http_requests_total", labels, static_cast<double>(count), out);
+    for (const auto& [labels, count] : counts_)
+      WriteSample("hone_http_requests_total", labels, static_cast<double>(count), out);
   }
   WriteMetricHead("hone_http_request_seconds", "histogram", "From a whole request to the end of its answer.", out);
   seconds_.Write("hone_http_request_seconds", "", out);
@@ -96,7 +104,8 @@ void WriteHistograms(std::span<const Series> models, Histogram ModelMetrics::*me
 void WriteCounters(std::span<const Series> models, std::atomic<uint64_t> ModelMetrics::*member, std::string_view name,
                    std::string_view help, std::string* out) {
   WriteMetricHead(name, "counter", help, out);
-  for (const Series& series : models) WriteSample(name, series.labels, static_cast<double>((series.metrics->*member).load()), out);
+  for (const Series& series : models)
+    WriteSample(name, series.labels, static_cast<double>((series.metrics->*member).load()), out);
 }
 
 }  // namespace
@@ -117,8 +126,8 @@ void WriteModelMetrics(std::span<const Series> models, bool vllm, std::string* o
   }
   WriteCounters(models, &ModelMetrics::prompt_tokens, vllm ? "vllm:prompt_tokens_total" : "hone_prompt_tokens_total",
                 "Tokens of prompts, cached ones too.", out);
-  WriteCounters(models, &ModelMetrics::generation_tokens, vllm ? "vllm:generation_tokens_total" : "hone_generation_tokens_total",
-                "Tokens generated.", out);
+  WriteCounters(models, &ModelMetrics::generation_tokens,
+                vllm ? "vllm:generation_tokens_total" : "hone_generation_tokens_total", "Tokens generated.", out);
   if (!vllm) {
     WriteCounters(models, &ModelMetrics::cached_tokens, "hone_cached_prompt_tokens_total",
                   "Tokens of prompts that the prefix cache held.", out);
@@ -131,7 +140,8 @@ void WriteMetricHead(std::string_view name, std::string_view type, std::string_v
 
 void WriteSample(std::string_view name, std::string_view labels, double value, std::string* out) {
   const std::string number = std::floor(value) == value && std::fabs(value) < 9e15
-                                 ? fmt::format("{}", static_cast<int64_t>(value)) : fmt::format("{}", value);
+                                 ? fmt::format("{}", static_cast<int64_t>(value))
+                                 : fmt::format("{}", value);
   *out += labels.empty() ? fmt::format("{} {}\n", name, number) : fmt::format("{}{{{}}} {}\n", name, labels, number);
 }
 
@@ -139,9 +149,12 @@ std::string MetricLabel(std::string_view name, std::string_view value) {
   std::string out(name);
   out += "=\"";
   for (const char c : value) {
-    if (c == '\n') out += "\\n";
-    else if (c == '"' || c == '\\') (out += '\\') += c;
-    else out += c;
+    if (c == '\n')
+      out += "\\n";
+    else if (c == '"' || c == '\\')
+      (out += '\\') += c;
+    else
+      out += c;
   }
   return out += '"';
 }

@@ -1,5 +1,5 @@
-// Metrics: what /metrics shows, in the text format of Prometheus (version 0.0.4). Own code, since Debian packages no client
-// library for C++; the format is lines of text.
+// Metrics: what /metrics shows, in the text format of Prometheus (version 0.0.4). Own code, since Debian packages no
+// client library for C++; the format is lines of text.
 //
 // A metric of requests is one line of metrics.inc. Observing is a few relaxed atomic additions; any thread.
 #pragma once
@@ -38,13 +38,14 @@ class Histogram {
 };
 
 // Upper bounds of buckets, as vLLM has them, so that dashboards and alerts fit both.
-inline constexpr double kTtftBounds[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5,
-                                         10, 20, 40, 80, 160, 640, 2560};
-inline constexpr double kTpotBounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75,
-                                         1, 2.5, 5, 7.5, 10, 20, 40, 80};
-inline constexpr double kE2eBounds[] = {0.03, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480,
-                                        960, 1920, 7680};
-inline constexpr double kTokenBounds[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+inline constexpr double kTtftBounds[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                                         1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
+inline constexpr double kTpotBounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
+                                         0.4,   0.5,    0.75,  1,    2.5,   5,    7.5,   10,  20,   40,  80};
+inline constexpr double kE2eBounds[] = {0.03, 0.1, 0.3, 0.5, 0.8, 1,   1.5, 2,   2.5, 5,    10,  15,
+                                        20,   30,  40,  50,  60,  120, 240, 480, 960, 1920, 7680};
+inline constexpr double kTokenBounds[] = {1,   2,    5,    10,   20,    50,    100,   200,
+                                          500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 inline constexpr double kCountBounds[] = {1, 2, 5, 10, 20};
 
 // Why generations ended: the values of the label finished_reason.

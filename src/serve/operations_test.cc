@@ -1,9 +1,7 @@
 // What operators rely on: keys, limits, metrics, the access log, TLS, other weights beside the old ones.
-#include <nlohmann/json.hpp>
-
-
 #include <cmath>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "serve/served_model.h"
@@ -34,11 +32,24 @@ TEST_F(Operations, KeysCloseEveryRouteButHealth) {
   options.admin_key = "the-admin-key";
   Start(options);
   EXPECT_EQ(Call("GET", "/health").status, 200);
-  for (const auto& [method, path] : std::vector<std::pair<std::string, std::string>>{
-           {"GET", "/"}, {"GET", "/ready"}, {"GET", "/metrics"}, {"GET", "/v1/models"}, {"GET", "/v1/models/x"},
-           {"POST", kChat}, {"POST", kCompletions}, {"POST", "/v1/responses"}, {"POST", "/v1/embeddings"}, {"POST", "/tokenize"},
-           {"POST", "/detokenize"}, {"GET", "/nowhere"}, {"OPTIONS", kChat}, {"BREW", "/"}, {"GET", "/admin/models"},
-           {"POST", "/admin/models"}, {"POST", "/admin/models/promote"}}) {
+  for (const auto& [method, path] :
+       std::vector<std::pair<std::string, std::string>>{{"GET", "/"},
+                                                        {"GET", "/ready"},
+                                                        {"GET", "/metrics"},
+                                                        {"GET", "/v1/models"},
+                                                        {"GET", "/v1/models/x"},
+                                                        {"POST", kChat},
+                                                        {"POST", kCompletions},
+                                                        {"POST", "/v1/responses"},
+                                                        {"POST", "/v1/embeddings"},
+                                                        {"POST", "/tokenize"},
+                                                        {"POST", "/detokenize"},
+                                                        {"GET", "/nowhere"},
+                                                        {"OPTIONS", kChat},
+                                                        {"BREW", "/"},
+                                                        {"GET", "/admin/models"},
+                                                        {"POST", "/admin/models"},
+                                                        {"POST", "/admin/models/promote"}}) {
     const ClientResponse closed = Call(method, path, method == "POST" ? "{}" : "");
     EXPECT_EQ(closed.status, 401) << method << path;
     EXPECT_EQ(closed.header("www-authenticate"), "Bearer");
@@ -49,7 +60,9 @@ TEST_F(Operations, KeysCloseEveryRouteButHealth) {
   const std::string salt = engine_->last().salt;
   EXPECT_EQ(salt.size(), 32u);  // made of the key
   EXPECT_EQ(engine_->last().priority, 0);
-  EXPECT_EQ(Call("POST", kChat, ChatBody("hello", R"("cache_salt":"x","priority":2)"), "X-Api-Key: bob-key-22\r\n").status, 200);
+  EXPECT_EQ(
+      Call("POST", kChat, ChatBody("hello", R"("cache_salt":"x","priority":2)"), "X-Api-Key: bob-key-22\r\n").status,
+      200);
   EXPECT_EQ(engine_->last().salt.rfind("pepper", 0), 0u);
   EXPECT_NE(engine_->last().salt, "pepper");
   EXPECT_EQ(engine_->last().priority, 7);
@@ -78,17 +91,21 @@ TEST_F(Operations, SomeRoutesMayBeOpened) {
   EXPECT_EQ(Call("GET", "/ready").status, 200);
   EXPECT_EQ(Call("GET", "/").status, 401);
   // A browser asks without a key whether it may send one.
-  const ClientResponse preflight = Call("OPTIONS", kChat, "", "Origin: http://page\r\nAccess-Control-Request-Method: POST\r\n");
+  const ClientResponse preflight =
+      Call("OPTIONS", kChat, "", "Origin: http://page\r\nAccess-Control-Request-Method: POST\r\n");
   EXPECT_EQ(preflight.status, 204);
   EXPECT_NE(preflight.header("access-control-allow-headers").find("Authorization"), std::string::npos);
-  EXPECT_EQ(Call("POST", kChat, ChatBody("x"), "Origin: http://page\r\n").header("access-control-allow-origin"), "http://page");
+  EXPECT_EQ(Call("POST", kChat, ChatBody("x"), "Origin: http://page\r\n").header("access-control-allow-origin"),
+            "http://page");
 }
 
 TEST_F(Operations, RatesAreKept) {
   ServeOptions options;
   options.api_keys_file = WriteFile("keys", "slow: slow-key-1 rate=1/h burst=2\nfree: free-key-1\n");
   Start(options);
-  const auto call = [&](const std::string& key) { return Call("POST", kChat, ChatBody("hello", R"("max_tokens":1)"), Bearer(key)); };
+  const auto call = [&](const std::string& key) {
+    return Call("POST", kChat, ChatBody("hello", R"("max_tokens":1)"), Bearer(key));
+  };
   EXPECT_EQ(call("slow-key-1").status, 200);
   EXPECT_EQ(call("slow-key-1").status, 200);
   const ClientResponse refused = call("slow-key-1");
@@ -174,7 +191,12 @@ TEST_F(Operations, MetricsCount) {
   ServeOptions options;
   options.vllm_metrics = true;
   Start(options);
-  engine_->SetStats({.waiting = 3, .blocks = 10, .blocks_used = 4, .preemptions = 2, .prefix_query_tokens = 8, .prefix_hit_tokens = 5});
+  engine_->SetStats({.waiting = 3,
+                     .blocks = 10,
+                     .blocks_used = 4,
+                     .preemptions = 2,
+                     .prefix_query_tokens = 8,
+                     .prefix_hit_tokens = 5});
   EXPECT_EQ(Chat("hello", R"("max_tokens":4)").status, 200);
   EXPECT_EQ(Chat("hello", R"("n":2)").status, 200);
   EXPECT_EQ(Chat("crash").status, 500);
@@ -206,7 +228,8 @@ TEST_F(Operations, MetricsCount) {
   EXPECT_EQ(Sample(text, "vllm:num_preemptions_total" + vllm), 2);
   EXPECT_EQ(Sample(text, "vllm:prefix_cache_hits_total" + vllm), 5);
   EXPECT_EQ(Sample(text, "vllm:e2e_request_latency_seconds_count" + vllm), 3);
-  EXPECT_EQ(Sample(text, R"(vllm:request_success_total{model_name="fake/model",engine="0",finished_reason="stop"})"), 2);
+  EXPECT_EQ(Sample(text, R"(vllm:request_success_total{model_name="fake/model",engine="0",finished_reason="stop"})"),
+            2);
   // The format: every sample has its TYPE before it, buckets only rise, and end with +Inf, which is the count.
   std::istringstream lines(text);
   std::map<std::string, std::string> types;
@@ -250,8 +273,9 @@ TEST(Histograms, BucketsAndQuantiles) {
   histogram.Observe(std::nan(""));
   std::string text;
   histogram.Write("h", "a=\"b\"", &text);
-  EXPECT_EQ(text, "h_bucket{a=\"b\",le=\"1\"} 1\nh_bucket{a=\"b\",le=\"2\"} 3\nh_bucket{a=\"b\",le=\"4\"} 3\n"
-                  "h_bucket{a=\"b\",le=\"+Inf\"} 4\nh_sum{a=\"b\"} 13\nh_count{a=\"b\"} 4\n");
+  EXPECT_EQ(text,
+            "h_bucket{a=\"b\",le=\"1\"} 1\nh_bucket{a=\"b\",le=\"2\"} 3\nh_bucket{a=\"b\",le=\"4\"} 3\n"
+            "h_bucket{a=\"b\",le=\"+Inf\"} 4\nh_sum{a=\"b\"} 13\nh_count{a=\"b\"} 4\n");
   EXPECT_DOUBLE_EQ(histogram.mean(), 3.25);
   EXPECT_DOUBLE_EQ(histogram.Quantile(0.5), 1.5);
   EXPECT_DOUBLE_EQ(histogram.Quantile(1), 4);
@@ -331,8 +355,10 @@ TEST(StartWith, FilesThatAreNotThere) {
 // By the programs of Debian's openssl and curl, which are not ours.
 TEST_F(Operations, Tls) {
   const std::string cert = WriteFile("cert.pem", ""), key = WriteFile("key.pem", "");
-  const std::string make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost "
-                           "-addext subjectAltName=IP:127.0.0.1 -keyout " + key + " -out " + cert + " 2>/dev/null";
+  const std::string make =
+      "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost "
+      "-addext subjectAltName=IP:127.0.0.1 -keyout " +
+      key + " -out " + cert + " 2>/dev/null";
   if (std::system(make.c_str()) != 0 || std::system("curl --version >/dev/null 2>&1") != 0) {
     GTEST_SKIP() << "openssl or curl is not there";
   }
@@ -342,7 +368,8 @@ TEST_F(Operations, Tls) {
   Start(options);
   const std::string out = WriteFile("out", "");
   const auto curl = [&](const std::string& arguments) {
-    const std::string command = "curl -s --max-time 20 --cacert " + cert + " -o " + out + " -w '%{http_code}' " + arguments + " > " + out + ".code";
+    const std::string command = "curl -s --max-time 20 --cacert " + cert + " -o " + out + " -w '%{http_code}' " +
+                                arguments + " > " + out + ".code";
     EXPECT_EQ(std::system(command.c_str()), 0) << arguments;
     std::ifstream code_file(out + ".code"), body_file(out);
     std::string code, body((std::istreambuf_iterator<char>(body_file)), {});
@@ -351,7 +378,8 @@ TEST_F(Operations, Tls) {
   };
   const std::string url = "https://127.0.0.1:" + std::to_string(port());
   EXPECT_EQ(curl(url + "/health").first, "200");
-  const auto [code, body] = curl("-H 'Content-Type: application/json' -d '" + ChatBody("hello", R"("stream":true)") + "' " + url + kChat);
+  const auto [code, body] =
+      curl("-H 'Content-Type: application/json' -d '" + ChatBody("hello", R"("stream":true)") + "' " + url + kChat);
   EXPECT_EQ(code, "200");
   EXPECT_NE(body.find("data: [DONE]"), std::string::npos);
   EXPECT_EQ(curl(url + "/health -o " + out + " " + url + "/ready").first, "200200");  // one connection, two requests
@@ -363,13 +391,18 @@ TEST_F(Operations, Tls) {
   EXPECT_EQ(curl(url + "/health").first, "200");
   // A client that leaves cancels, here too.
   std::system(("timeout 2 curl -s -N --cacert " + cert + " -H 'Content-Type: application/json' -d '" +
-               ChatBody("endless", R"("stream":true)") + "' " + url + kChat + " | head -c 200 > /dev/null").c_str());
+               ChatBody("endless", R"("stream":true)") + "' " + url + kChat + " | head -c 200 > /dev/null")
+                  .c_str());
   EXPECT_TRUE(Eventually([&] { return engine_->running() == 0; }));
 }
 
 CanarySide Side(uint64_t ended, uint64_t errors, double ttft_s, double tpot_s) {
-  return {.ended = ended, .errors = errors, .ttft_count = ended, .tpot_count = ended * 10,
-          .ttft_s = ttft_s * static_cast<double>(ended), .tpot_s = tpot_s * static_cast<double>(ended * 10)};
+  return {.ended = ended,
+          .errors = errors,
+          .ttft_count = ended,
+          .tpot_count = ended * 10,
+          .ttft_s = ttft_s * static_cast<double>(ended),
+          .tpot_s = tpot_s * static_cast<double>(ended * 10)};
 }
 
 TEST(Canary, Rule) {
@@ -388,7 +421,8 @@ TEST(Canary, Rule) {
   EXPECT_NE(why.find("first token"), std::string::npos);
   EXPECT_EQ(JudgeCanary(rule, stable, Side(50, 0, 0.2, 0.03), &why), CanaryVerdict::kBad);
   EXPECT_NE(why.find("between tokens"), std::string::npos);
-  EXPECT_EQ(JudgeCanary(rule, Side(0, 0, 0, 0), Side(50, 0, 0.2, 0.02), &why), CanaryVerdict::kGood);  // nothing to compare with
+  EXPECT_EQ(JudgeCanary(rule, Side(0, 0, 0, 0), Side(50, 0, 0.2, 0.02), &why),
+            CanaryVerdict::kGood);  // nothing to compare with
 }
 
 class HotSwap : public Operations {
@@ -447,7 +481,7 @@ TEST_F(HotSwap, ByCommand) {
   Admin("POST", "/admin/models/share", R"({"share":0.5})");
   int canary = 0;
   for (int i = 0; i < 60; ++i) canary += Fingerprint() == fresh;
-  EXPECT_GT(canary, 8);   // 30 expected; beyond 5 sigma
+  EXPECT_GT(canary, 8);  // 30 expected; beyond 5 sigma
   EXPECT_LT(canary, 52);
   const json state = Admin("GET", "/admin/models");
   EXPECT_EQ(state["models"][1]["role"], "canary");
@@ -498,8 +532,9 @@ TEST_F(HotSwap, ByRule) {
 
 TEST_F(HotSwap, WrongRequests) {
   StartWithLoader();
-  for (const char* body : {"{", "{}", R"({"model":5})", R"({"model":"a","share":2})", R"({"model":"a","sahre":1})",
-                           R"({"model":"a","rule":5})", R"({"model":"a","rule":{"slower":0.5}})", R"({"model":"a","rule":{"x":1}})"}) {
+  for (const char* body :
+       {"{", "{}", R"({"model":5})", R"({"model":"a","share":2})", R"({"model":"a","sahre":1})",
+        R"({"model":"a","rule":5})", R"({"model":"a","rule":{"slower":0.5}})", R"({"model":"a","rule":{"x":1}})"}) {
     Admin("POST", "/admin/models", body, 400);
   }
   Admin("POST", "/admin/models/share", R"({"share":0.5})", 409);
@@ -508,7 +543,8 @@ TEST_F(HotSwap, WrongRequests) {
   ServeOptions options;
   options.admin_key = "the-admin-key";
   Start(options);
-  EXPECT_NE(Admin("POST", "/admin/models", R"({"model":"a"})", 409)["error"]["message"].get<std::string>().find("cannot load"),
+  EXPECT_NE(Admin("POST", "/admin/models", R"({"model":"a"})", 409)["error"]["message"].get<std::string>().find(
+                "cannot load"),
             std::string::npos);
 }
 

@@ -103,16 +103,18 @@ std::string_view KeyOf(const HttpRequest& request) {
   return request.header("x-api-key");
 }
 
-// Who asks, and whether the route is open to them. With keys every route but /health (and those that the operator opened) is
-// closed; admin routes need the admin key, which opens all others too.
+// Who asks, and whether the route is open to them. With keys every route but /health (and those that the operator
+// opened) is closed; admin routes need the admin key, which opens all others too.
 std::optional<ApiError> Authorise(ServeContext& context, HttpRequest* request) {
   const std::string_view key = KeyOf(*request);
   const bool admin_path = IsAdmin(request->path);
   if (context.admin_key && !key.empty()) request->caller.admin = SameDigest(*context.admin_key, Sha256(key));
   if (admin_path) {
-    if (!context.admin_key) return ApiError{403, "admin routes are closed: the server was started without --admin-key", "", "admin_closed"};
+    if (!context.admin_key)
+      return ApiError{403, "admin routes are closed: the server was started without --admin-key", "", "admin_closed"};
     if (request->caller.admin) return std::nullopt;
-    if (key.empty()) return ApiError{401, "this route wants the admin key as \"Authorization: Bearer KEY\"", "", "missing_api_key"};
+    if (key.empty())
+      return ApiError{401, "this route wants the admin key as \"Authorization: Bearer KEY\"", "", "missing_api_key"};
     const bool known = context.tenants && context.tenants->Find(key) != nullptr;
     return ApiError{known ? 403 : 401, known ? "this key does not open admin routes" : "the API key is not known", "",
                     known ? "not_admin" : "invalid_api_key"};
@@ -127,7 +129,8 @@ std::optional<ApiError> Authorise(ServeContext& context, HttpRequest* request) {
     request->caller.tenant = "admin";
   } else {
     const auto& open = context.options.open_routes;
-    if (request->path == "/health" || std::find(open.begin(), open.end(), request->path) != open.end()) return std::nullopt;
+    if (request->path == "/health" || std::find(open.begin(), open.end(), request->path) != open.end())
+      return std::nullopt;
     if (key.empty()) {
       return ApiError{401, "this server wants an API key as \"Authorization: Bearer KEY\"", "", "missing_api_key"};
     }
@@ -136,8 +139,9 @@ std::optional<ApiError> Authorise(ServeContext& context, HttpRequest* request) {
   if (tenant == nullptr || request->method != "POST") return std::nullopt;
   if (const double wait = tenant->Wait(MonotonicNow()); wait > 0) {
     const int seconds = static_cast<int>(std::clamp(std::ceil(wait), 1.0, 3600.0));
-    return ApiError{429, "the rate limit of this key is reached; the next request may come in " + std::to_string(seconds) + " s", "",
-                    "rate_limited", seconds};
+    return ApiError{
+        429, "the rate limit of this key is reached; the next request may come in " + std::to_string(seconds) + " s",
+        "", "rate_limited", seconds};
   }
   return std::nullopt;
 }
@@ -155,14 +159,15 @@ HttpHeaders CorsHeaders(const std::string& allowed, std::string_view origin) {
   return headers;
 }
 
-// "application/json" or "application/json; charset=utf-8", in any case. Nothing said is taken for JSON; what a browser's form
-// may send without asking (text/plain, form data) is not.
+// "application/json" or "application/json; charset=utf-8", in any case. Nothing said is taken for JSON; what a
+// browser's form may send without asking (text/plain, form data) is not.
 bool SaysJson(std::string_view content_type) {
   content_type = content_type.substr(0, content_type.find(';'));
   while (!content_type.empty() && content_type.back() == ' ') content_type.remove_suffix(1);
   if (content_type.empty()) return true;
   std::string lower(content_type);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return lower == "application/json";
 }
 
@@ -172,7 +177,8 @@ void AnswerOptions(const std::string& methods, const HttpRequest& request, bool 
   response.headers.emplace_back("Allow", methods);
   if (cors && !request.header("access-control-request-method").empty()) {
     response.headers.emplace_back("Access-Control-Allow-Methods", methods);
-    response.headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Request-Id");
+    response.headers.emplace_back("Access-Control-Allow-Headers",
+                                  "Authorization, Content-Type, X-Api-Key, X-Request-Id");
     response.headers.emplace_back("Access-Control-Max-Age", "600");
   }
   writer.Send(std::move(response));
@@ -186,12 +192,14 @@ void FinishRecord(ServeContext& context, const RequestRecord& record) {
   const double now = MonotonicNow();
   context.http.Count(MethodLabel(record.method), record.route, record.status, now - record.arrived_s);
   if (context.access_log == nullptr) return;
-  const int64_t unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::chrono::system_clock::now().time_since_epoch()).count();
+  const int64_t unix_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
   context.access_log->Write(AccessLine(record, now, unix_ms));
 }
 
-void Route(ServeContext& context, WorkerPool& workers, HttpRequest request, std::shared_ptr<ResponseWriter> connection) {
+void Route(ServeContext& context, WorkerPool& workers, HttpRequest request,
+           std::shared_ptr<ResponseWriter> connection) {
   auto record = std::make_shared<RequestRecord>();
   record->id = request.id;
   record->method = request.method;
@@ -210,7 +218,8 @@ void Route(ServeContext& context, WorkerPool& workers, HttpRequest request, std:
   };
 
   const std::string methods = request.path == "*" ? "GET, HEAD, POST, OPTIONS" : MethodsOf(request.path);
-  const bool preflight = request.method == "OPTIONS" && !cors.empty() && !request.header("access-control-request-method").empty();
+  const bool preflight =
+      request.method == "OPTIONS" && !cors.empty() && !request.header("access-control-request-method").empty();
   const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
   const auto* endpoint = std::find_if(std::begin(kEndpoints), std::end(kEndpoints), [&](const Endpoint& e) {
     return e.method == method && Matches(e, request.path);
@@ -220,7 +229,8 @@ void Route(ServeContext& context, WorkerPool& workers, HttpRequest request, std:
     if (auto error = Authorise(context, &request)) return refuse(*error);
   }
   record->tenant = request.caller.tenant;
-  if (context.stopping && !AnswersWhileStopping(request.path)) return refuse({503, "the server is stopping", "", "unavailable"});
+  if (context.stopping && !AnswersWhileStopping(request.path))
+    return refuse({503, "the server is stopping", "", "unavailable"});
   if (methods.empty()) {
     std::string known;
     for (const Endpoint& e : kEndpoints) {
@@ -238,8 +248,8 @@ void Route(ServeContext& context, WorkerPool& workers, HttpRequest request, std:
     return writer->Send(std::move(response));
   }
   if (method == "POST" && !SaysJson(request.header("content-type"))) {
-    return refuse({415, "Content-Type is " + std::string(request.header("content-type")) + "; send application/json", "",
-                   "unsupported_media_type"});
+    return refuse({415, "Content-Type is " + std::string(request.header("content-type")) + "; send application/json",
+                   "", "unsupported_media_type"});
   }
   if (endpoint->runs_on == RunsOn::kIo) return endpoint->fn(context, std::move(request), std::move(writer));
 

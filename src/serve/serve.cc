@@ -15,23 +15,25 @@
 namespace hone {
 namespace {
 
-std::shared_ptr<ServedModel> FirstModel(Engine& engine, std::shared_ptr<const ChatTemplate> chat, const ServeOptions& options) {
+std::shared_ptr<ServedModel> FirstModel(LoadedWeights weights, bool owned, const ServeOptions& options) {
   auto model = std::make_shared<ServedModel>();
-  model->engine = std::shared_ptr<Engine>(std::shared_ptr<void>(), &engine);  // the caller's
-  model->chat = std::move(chat);
+  model->engine = std::move(weights.engine);
+  model->chat = std::move(weights.chat);
   model->root = options.root.empty() ? options.name : options.root;
+  model->owned = owned;
   model->fingerprint = WeightsFingerprint(model->number);
   return model;
 }
 
 class HoneServer final : public Server {
  public:
-  HoneServer(Engine& engine, std::shared_ptr<const ChatTemplate> chat, ServeOptions options, const Runtime& runtime)
-      : context_{.models{FirstModel(engine, std::move(chat), options), options.loader, runtime.log}, .options = options,
+  HoneServer(LoadedWeights first, bool owned, const ServeOptions& options, const Runtime& runtime)
+      : context_{.models{FirstModel(std::move(first), owned, options), options.loader, runtime.log},
+                 .options = options,
                  .runtime = runtime},
         workers_(kWorkerThreads, kMaxWorkerQueue) {
-    context_.created = std::chrono::duration_cast<std::chrono::seconds>(
-        std::chrono::system_clock::now().time_since_epoch()).count();
+    context_.created =
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   }
   ~HoneServer() override { Stop(0); }
 
@@ -68,9 +70,10 @@ class HoneServer final : public Server {
       record.arrived_s = MonotonicNow();
       FinishRecord(context_, record);
     };
-    HONE_TRY(http_, HttpServer::Start(std::move(options), [this](HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
-      Route(context_, workers_, std::move(request), std::move(writer));
-    }));
+    HONE_TRY(http_,
+             HttpServer::Start(std::move(options), [this](HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
+               Route(context_, workers_, std::move(request), std::move(writer));
+             }));
     return {};
   }
 
@@ -102,11 +105,27 @@ class HoneServer final : public Server {
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> Server::Start(Engine& engine, std::shared_ptr<const ChatTemplate> chat, ServeOptions options,
-                                              const Runtime& runtime) {
-  auto server = std::make_unique<HoneServer>(engine, std::move(chat), std::move(options), runtime);
+namespace {
+
+Result<std::unique_ptr<Server>> StartServer(LoadedWeights first, bool owned, const ServeOptions& options,
+                                            const Runtime& runtime) {
+  auto server = std::make_unique<HoneServer>(std::move(first), owned, options, runtime);
   HONE_RETURN_IF_ERROR(server->Listen());
   return std::unique_ptr<Server>(std::move(server));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::Start(Engine& engine, std::shared_ptr<const ChatTemplate> chat,
+                                              ServeOptions options, const Runtime& runtime) {
+  LoadedWeights first{std::shared_ptr<Engine>(std::shared_ptr<void>(), &engine), std::move(chat), options.root};
+  return StartServer(std::move(first), false, options, runtime);
+}
+
+Result<std::unique_ptr<Server>> Server::Start(LoadedWeights first, ServeOptions options, const Runtime& runtime) {
+  if (options.root.empty()) options.root = first.root;
+  first.engine->Start();
+  return StartServer(std::move(first), true, options, runtime);
 }
 
 }  // namespace hone

@@ -1,4 +1,5 @@
-// See served_model.h. The set's thread loads and destroys, both of which may take seconds; everything else is a short lock.
+// See served_model.h. The set's thread loads and destroys, both of which may take seconds; everything else is a short
+// lock.
 #include "serve/served_model.h"
 
 #include <fmt/core.h>
@@ -34,23 +35,30 @@ std::string WeightsFingerprint(int number) { return fmt::format("hone-{}-w{}", H
 
 std::string_view PhaseText(CanaryState::Phase phase) {
   switch (phase) {
-    case CanaryState::Phase::kNone: return "none";
-    case CanaryState::Phase::kLoading: return "loading";
-    case CanaryState::Phase::kRunning: return "running";
-    case CanaryState::Phase::kPromoted: return "promoted";
-    case CanaryState::Phase::kRolledBack: return "rolled_back";
-    case CanaryState::Phase::kFailed: return "failed";
+    case CanaryState::Phase::kNone:
+      return "none";
+    case CanaryState::Phase::kLoading:
+      return "loading";
+    case CanaryState::Phase::kRunning:
+      return "running";
+    case CanaryState::Phase::kPromoted:
+      return "promoted";
+    case CanaryState::Phase::kRolledBack:
+      return "rolled_back";
+    case CanaryState::Phase::kFailed:
+      return "failed";
   }
   return "none";
 }
 
-CanaryVerdict JudgeCanary(const CanaryRule& rule, const CanarySide& stable, const CanarySide& canary, std::string* why) {
+CanaryVerdict JudgeCanary(const CanaryRule& rule, const CanarySide& stable, const CanarySide& canary,
+                          std::string* why) {
   const double allowed = stable.error_rate() + rule.more_errors;
   const bool through = canary.ended >= static_cast<uint64_t>(rule.requests);
   const bool early = canary.errors >= kEarlyErrors && canary.error_rate() > allowed;
   if (early || (through && canary.error_rate() > allowed)) {
-    *why = fmt::format("{} of {} answers of the canary failed, {} of {} of the stable model", canary.errors, canary.ended,
-                       stable.errors, stable.ended);
+    *why = fmt::format("{} of {} answers of the canary failed, {} of {} of the stable model", canary.errors,
+                       canary.ended, stable.errors, stable.ended);
     return CanaryVerdict::kBad;
   }
   if (!through) return CanaryVerdict::kWait;
@@ -59,12 +67,14 @@ CanaryVerdict JudgeCanary(const CanaryRule& rule, const CanarySide& stable, cons
     *why = fmt::format("{} is {:.3g} s with the canary, {:.3g} s with the stable model", what, of_canary, of_stable);
     return true;
   };
-  if (slower("the mean time to the first token", canary.mean_ttft_s(), canary.ttft_count, stable.mean_ttft_s(), stable.ttft_count) ||
-      slower("the mean time between tokens", canary.mean_tpot_s(), canary.tpot_count, stable.mean_tpot_s(), stable.tpot_count)) {
+  if (slower("the mean time to the first token", canary.mean_ttft_s(), canary.ttft_count, stable.mean_ttft_s(),
+             stable.ttft_count) ||
+      slower("the mean time between tokens", canary.mean_tpot_s(), canary.tpot_count, stable.mean_tpot_s(),
+             stable.tpot_count)) {
     return CanaryVerdict::kBad;
   }
-  *why = fmt::format("{} answers of the canary ended, {} of them failed, and none of its latencies is too high", canary.ended,
-                     canary.errors);
+  *why = fmt::format("{} answers of the canary ended, {} of them failed, and none of its latencies is too high",
+                     canary.ended, canary.errors);
   return CanaryVerdict::kGood;
 }
 
@@ -210,7 +220,8 @@ void ModelSet::Load(const std::string& name, int number) {
     model->fingerprint = WeightsFingerprint(number);
     model->engine->Start();
     if (const auto warm = WarmUp(*model->engine)) {
-      for (int i = 0; i < kWarmUpTenths && !(*warm)->load(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      for (int i = 0; i < kWarmUpTenths && !(*warm)->load(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   }
   std::lock_guard lock(mutex_);
@@ -227,7 +238,8 @@ void ModelSet::Load(const std::string& name, int number) {
   stable_start_ = Side(*stable_, {});
   canary_ = std::move(model);
   state_.phase = CanaryState::Phase::kRunning;
-  if (log_ != nullptr) log_->Info("weights {} ({}) loaded; they get {:g} of new requests", number, canary_->root, state_.share);
+  if (log_ != nullptr)
+    log_->Info("weights {} ({}) loaded; they get {:g} of new requests", number, canary_->root, state_.share);
 }
 
 void ModelSet::Loop() {
@@ -242,21 +254,26 @@ void ModelSet::Loop() {
     }
     std::vector<std::shared_ptr<ServedModel>> unused;
     for (auto it = retired_.begin(); it != retired_.end();) {
-      if (it->use_count() > 1) ++it;
-      else unused.push_back(std::move(*it)), it = retired_.erase(it);
+      if (it->use_count() > 1)
+        ++it;
+      else
+        unused.push_back(std::move(*it)), it = retired_.erase(it);
     }
     if (!unused.empty()) {
       lock.unlock();
       for (const auto& model : unused) {
-        if (log_ != nullptr) log_->Info("weights {} ({}) have no request left and are dropped", model->number, model->root);
-        model->engine->Stop();
+        if (log_ != nullptr)
+          log_->Info("weights {} ({}) have no request left and are dropped", model->number, model->root);
+        if (model->owned) model->engine->Stop();
       }
       unused.clear();
       lock.lock();
       continue;
     }
-    if (retired_.empty()) wake_.wait(lock);
-    else wake_.wait_for(lock, std::chrono::milliseconds(20));
+    if (retired_.empty())
+      wake_.wait(lock);
+    else
+      wake_.wait_for(lock, std::chrono::milliseconds(20));
   }
 }
 
@@ -272,10 +289,10 @@ void ModelSet::Stop() {
     std::lock_guard lock(mutex_);
     models = std::exchange(retired_, {});
     if (canary_ != nullptr) models.push_back(std::exchange(canary_, nullptr));
-    if (stable_->number != 1) models.push_back(stable_);
+    models.push_back(stable_);
   }
   for (const auto& model : models) {
-    if (model->number != 1) model->engine->Stop();  // the first is the caller's
+    if (model->owned) model->engine->Stop();
   }
 }
 

@@ -1,8 +1,8 @@
 // ServedModel: one set of weights that answers requests. ModelSet: which set answers the next one.
 //
-// There is one stable model, and at most one canary beside it that gets a share of the new requests. A request holds the
-// model it was given until its answer ends, so a change of the set never touches it. A model that is left is destroyed by
-// the set's own thread when its last request is done. Loading is done on that thread too.
+// There is one stable model, and at most one canary beside it that gets a share of the new requests. A request holds
+// the model it was given until its answer ends, so a change of the set never touches it. A model that is left is
+// destroyed by the set's own thread when its last request is done. Loading is done on that thread too.
 #pragma once
 
 #include <atomic>
@@ -27,9 +27,9 @@ namespace hone {
 
 // What a loader makes. `engine` may own whatever it needs (threads, weights) behind the pointer.
 struct LoadedWeights {
-  std::shared_ptr<Engine> engine;             // not started
-  std::shared_ptr<const ChatTemplate> chat;   // may be null
-  std::string root;                           // where the weights came from
+  std::shared_ptr<Engine> engine;            // not started
+  std::shared_ptr<const ChatTemplate> chat;  // may be null
+  std::string root;                          // where the weights came from
 };
 using WeightsLoader = std::function<Result<LoadedWeights>(const std::string& model)>;
 
@@ -37,8 +37,9 @@ struct ServedModel {
   std::shared_ptr<Engine> engine;
   std::shared_ptr<const ChatTemplate> chat;  // may be null
   std::string root;
-  int number = 1;                            // 1 for the first weights of the server, 2 for the next ...
-  std::string fingerprint;                   // system_fingerprint of answers
+  bool owned = true;        // false: the engine is the caller's of the server, who stops it
+  int number = 1;           // 1 for the first weights of the server, 2 for the next ...
+  std::string fingerprint;  // system_fingerprint of answers
   ModelMetrics metrics;
 
   const Tokenizer& tokenizer() const { return engine->tokenizer(); }
@@ -47,11 +48,12 @@ struct ServedModel {
 
 // When a canary is left or taken without a command. Latencies are compared as ratios of means over the same time.
 struct CanaryRule {
-  int requests = 100;           // choices that the canary must have ended; earlier only errors can end it
-  double more_errors = 0.01;    // roll back if its error rate is above the stable one's by more than this
-  double slower = 1.25;         // roll back if its time to first token or between tokens is above the stable one's by this factor
-  bool promote = false;         // take it when `requests` are through and nothing speaks against it; false: wait for a command
-  bool roll_back = true;        // leave it by itself; false: only say so
+  int requests = 100;         // choices that the canary must have ended; earlier only errors can end it
+  double more_errors = 0.01;  // roll back if its error rate is above the stable one's by more than this
+  double slower =
+      1.25;  // roll back if its time to first token or between tokens is above the stable one's by this factor
+  bool promote = false;  // take it when `requests` are through and nothing speaks against it; false: wait for a command
+  bool roll_back = true;  // leave it by itself; false: only say so
 };
 
 // Counts since the canary began, of one side.
@@ -104,7 +106,7 @@ class ModelSet {
   void Judge();
   CanaryState state() const;
 
-  // Ends the engines that the set loaded, when no request comes any more.
+  // Ends the engines that the set owns, when no request comes any more.
   void Stop();
 
  private:
@@ -130,8 +132,8 @@ class ModelSet {
 
 std::string WeightsFingerprint(int number);
 
-// Begins a short generation, so that the first request does not pay for what is made at first use. The flag becomes true when
-// it has ended. Errors: as Engine::Submit.
+// Begins a short generation, so that the first request does not pay for what is made at first use. The flag becomes
+// true when it has ended. Errors: as Engine::Submit.
 Result<std::shared_ptr<std::atomic<bool>>> WarmUp(Engine& engine);
 
 }  // namespace hone

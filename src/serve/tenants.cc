@@ -10,7 +10,6 @@
 #include <fstream>
 #include <iterator>
 
-
 namespace hone {
 namespace {
 
@@ -39,7 +38,8 @@ Result<void> ReadOption(std::string_view option, Tenant* tenant) {
     const std::string_view unit = slash == std::string_view::npos ? std::string_view() : value.substr(slash + 1);
     const double seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
     if (seconds == 0 || !ReadNumber(value.substr(0, slash), &number) || number <= 0) {
-      return InvalidInput("rate: found \"" + std::string(value) + "\", wanted requests by time like 10/s, 120/m or 500/h");
+      return InvalidInput("rate: found \"" + std::string(value) +
+                          "\", wanted requests by time like 10/s, 120/m or 500/h");
     }
     tenant->rate = number / seconds;
   } else if (name == "burst") {
@@ -49,7 +49,8 @@ Result<void> ReadOption(std::string_view option, Tenant* tenant) {
     tenant->burst = number;
   } else if (name == "priority") {
     if (!ReadNumber(value, &number) || std::floor(number) != number || std::fabs(number) > 1e6) {
-      return InvalidInput("priority: found \"" + std::string(value) + "\", wanted a whole number (lower is served first)");
+      return InvalidInput("priority: found \"" + std::string(value) +
+                          "\", wanted a whole number (lower is served first)");
     }
     tenant->priority = static_cast<int>(number);
   } else if (name == "salt") {
@@ -72,8 +73,8 @@ Result<std::unique_ptr<Tenant>> ReadTenant(std::string_view line) {
   const size_t key_end = std::min(rest.find_first_of(kSpace), rest.size());
   const std::string_view key = rest.substr(0, key_end);
   if (key.size() < kMinKeyBytes) {
-    return InvalidInput("the key of " + tenant->name + " has " + std::to_string(key.size()) + " characters, wanted at least " +
-                        std::to_string(kMinKeyBytes));
+    return InvalidInput("the key of " + tenant->name + " has " + std::to_string(key.size()) +
+                        " characters, wanted at least " + std::to_string(kMinKeyBytes));
   }
   tenant->key = Sha256(key);
   for (rest = Trim(rest.substr(key_end)); !rest.empty();) {

@@ -4,9 +4,9 @@
 //   alice: sk-4f0c...            rate=120/m burst=20
 //   batch: sk-9d1e...            priority=5
 //
-// Keys are kept as SHA-256 digests and compared in constant time against every tenant, so neither an answer nor its time
-// tells how near a guess was. A tenant's salt (default: made of its key) goes into the prefix cache's keys, so that tenants
-// cannot probe each other's prompts.
+// Keys are kept as SHA-256 digests and compared in constant time against every tenant, so neither an answer nor its
+// time tells how near a guess was. A tenant's salt (default: made of its key) goes into the prefix cache's keys, so
+// that tenants cannot probe each other's prompts.
 #pragma once
 
 #include <array>
@@ -30,9 +30,9 @@ struct Tenant {
   std::string name;
   Digest key{};
   std::string salt;
-  int priority = 0;         // as in a request: lower is served first
-  double rate = 0;          // requests a second on average; 0: no limit
-  double burst = 0;         // at once
+  int priority = 0;  // as in a request: lower is served first
+  double rate = 0;   // requests a second on average; 0: no limit
+  double burst = 0;  // at once
 
   // A token of the bucket; otherwise the seconds until there is one. `now`: seconds of a monotonic clock. Any thread.
   double Wait(double now);
@@ -44,8 +44,8 @@ struct Tenant {
 
 class Tenants {
  public:
-  // The lines of a key file; `from` names it in errors. Errors: a line that is not one, a name or key that is there twice,
-  // options that are not known. A file without tenants is an error: it would close the server to all.
+  // The lines of a key file; `from` names it in errors. Errors: a line that is not one, a name or key that is there
+  // twice, options that are not known. A file without tenants is an error: it would close the server to all.
   static Result<Tenants> Parse(std::string_view text, const std::string& from);
   static Result<Tenants> Read(const std::string& path);
 

@@ -1,11 +1,11 @@
-// TLS of the server, by OpenSSL through Asio, and the plain stream beside it. The only file that sees their heavy headers.
+// TLS of the server, by OpenSSL through Asio, and the plain stream beside it. The only file that sees their heavy
+// headers.
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/steady_timer.hpp>
-
 #include <chrono>
 #include <fstream>
 #include <optional>
@@ -135,17 +135,22 @@ class OpenSslContext final : public TlsContext {
 
 }  // namespace
 
-std::unique_ptr<ByteStream> MakePlainStream(tcp::socket socket) { return std::make_unique<PlainStream>(std::move(socket)); }
+std::unique_ptr<ByteStream> MakePlainStream(tcp::socket socket) {
+  return std::make_unique<PlainStream>(std::move(socket));
+}
 
 Result<std::shared_ptr<TlsContext>> TlsContext::Load(const std::string& cert_file, const std::string& key_file) {
   for (const std::string& file : {cert_file, key_file}) {
-    if (!std::ifstream(file).good()) return NotFound(file + ": cannot be read; --tls-cert and --tls-key want PEM files");
+    if (!std::ifstream(file).good())
+      return NotFound(file + ": cannot be read; --tls-cert and --tls-key want PEM files");
   }
   try {
     auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
     Code ec;
-    context->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 | asio::ssl::context::no_sslv3 |
-                             asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1, ec);
+    context->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
+                             asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 |
+                             asio::ssl::context::no_tlsv1_1,
+                         ec);
     SSL_CTX_set_mode(context->native_handle(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     context->use_certificate_chain_file(cert_file, ec);
     if (ec) return InvalidInput(cert_file + ": is not a certificate chain in PEM: " + ec.message());

@@ -1,9 +1,8 @@
 // /admin/models: other weights under the same name, tried on a share of the requests before they answer all.
 //   GET  /admin/models            what is loaded, and how the canary does against the stable model
-//   POST /admin/models            {"model": PATH, "share": 0.1, "rule": {...}}: loads beside the old, then sends the share
-//   POST /admin/models/share      {"share": 0.5}
-//   POST /admin/models/promote    {}: the canary answers all new requests; the old weights finish what they began
-//   POST /admin/models/rollback   {}: the canary gets no new request
+//   POST /admin/models            {"model": PATH, "share": 0.1, "rule": {...}}: loads beside the old, then sends the
+//   share POST /admin/models/share      {"share": 0.5} POST /admin/models/promote    {}: the canary answers all new
+//   requests; the old weights finish what they began POST /admin/models/rollback   {}: the canary gets no new request
 // The admin key is checked by the router.
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -36,7 +35,10 @@ std::string StateJson(const ServeContext& context) {
   json.BeginObject().Key("models").BeginArray();
   for (const auto& model : context.models.all()) {
     const EngineStats stats = model->engine->stats();
-    json.BeginObject().Field("weights", model->number).Field("root", model->root).Field("fingerprint", model->fingerprint);
+    json.BeginObject()
+        .Field("weights", model->number)
+        .Field("root", model->root)
+        .Field("fingerprint", model->fingerprint);
     json.Field("role", model == stable ? "stable" : model == canary ? "canary" : "retiring");
     json.Field("running", stats.running).Field("waiting", stats.waiting);
     json.Field("answers", model->metrics.finished()).Field("errors", model->metrics.errors());
@@ -51,8 +53,15 @@ std::string StateJson(const ServeContext& context) {
   if (state.phase != CanaryState::Phase::kNone) {
     json.Field("model", state.model).Field("weights", state.number).Key("share").Double(state.share);
     json.Field("verdict", VerdictText(state.verdict)).Field("why", state.why);
-    json.Key("rule").BeginObject().Field("requests", state.rule.requests).Key("more_errors").Double(state.rule.more_errors);
-    json.Key("slower").Double(state.rule.slower).Field("promote", state.rule.promote).Field("roll_back", state.rule.roll_back);
+    json.Key("rule")
+        .BeginObject()
+        .Field("requests", state.rule.requests)
+        .Key("more_errors")
+        .Double(state.rule.more_errors);
+    json.Key("slower")
+        .Double(state.rule.slower)
+        .Field("promote", state.rule.promote)
+        .Field("roll_back", state.rule.roll_back);
     json.EndObject();
     WriteSide(json, "since_start_stable", state.stable_side);
     WriteSide(json, "since_start_canary", state.canary_side);
@@ -89,8 +98,8 @@ std::optional<ApiError> ReadShare(FieldReader& reader, double* out) {
   return reader.error();
 }
 
-void Answer(ServeContext& context, const HttpRequest& request, ResponseWriter& writer, const std::optional<ApiError>& refused,
-            const Result<void>& result, int status) {
+void Answer(ServeContext& context, const HttpRequest& request, ResponseWriter& writer,
+            const std::optional<ApiError>& refused, const Result<void>& result, int status) {
   if (refused) return Refuse(*refused, request, writer);
   if (!result) {
     ApiError error = FromError(result.error());
@@ -128,7 +137,8 @@ void AdminLoadEndpoint(ServeContext& context, HttpRequest request, std::shared_p
     return ReadRule(reader, policy, &rule);
   };
   const std::optional<ApiError> refused = read();
-  Answer(context, request, *writer, refused, refused ? Result<void>() : context.models.BeginCanary(model, share, rule), 202);
+  Answer(context, request, *writer, refused, refused ? Result<void>() : context.models.BeginCanary(model, share, rule),
+         202);
 }
 
 void AdminShareEndpoint(ServeContext& context, HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
@@ -139,7 +149,8 @@ void AdminShareEndpoint(ServeContext& context, HttpRequest request, std::shared_
     if (auto error = ParseBody(request.body, &document)) return error;
     if (auto error = CheckNames(document, "", kShareFields, policy)) return error;
     FieldReader reader(document);
-    if (!reader.Has("share")) return ApiError{400, "share: missing, wanted a number in [0, 1]", "share", "missing_field"};
+    if (!reader.Has("share"))
+      return ApiError{400, "share: missing, wanted a number in [0, 1]", "share", "missing_field"};
     return ReadShare(reader, &share);
   };
   const std::optional<ApiError> refused = read();

@@ -14,12 +14,15 @@ void ChatCompletionsEndpoint(ServeContext& context, HttpRequest request, std::sh
   if (model->chat == nullptr) return Refuse(NoChatTemplate(context), request, *writer);
   const RequestRules rules = RulesOf(context, *model);
   ChatRequest chat;
-  if (auto error = ParseChatRequest(request.body, rules, model->chat->source(), &chat)) return Refuse(*error, request, *writer);
+  if (auto error = ParseChatRequest(request.body, rules, model->chat->source(), &chat))
+    return Refuse(*error, request, *writer);
   request.body = {};
   std::string prompt;
   if (auto error = RenderChat(*model->chat, chat, &prompt)) return Refuse(*error, request, *writer);
   // The template writes special tokens, BOS among them.
   std::vector<int32_t> ids = model->tokenizer().Encode(prompt, {.add_special = false, .parse_special = true});
+  OutputFormat format = FormatOf(model->chat->source(), prompt, std::move(chat.tool_names));
+  if (MarksAreSpecial(format, model->tokenizer())) chat.fields.sequence.skip_special = false;
   GenerationRequest generation;
   if (auto error = MakeChoices(chat.fields, std::move(ids), rules, "messages", &generation.prompts)) {
     return Refuse(*error, request, *writer);
@@ -31,7 +34,7 @@ void ChatCompletionsEndpoint(ServeContext& context, HttpRequest request, std::sh
   options.include_usage = generation.stream && generation.include_usage;
   options.logprobs = chat.fields.sequence.logprobs >= 0;
   options.prompt_logprobs = chat.fields.sequence.prompt_logprobs >= 0;
-  options.format = FormatOf(model->chat->source(), prompt, std::move(chat.tool_names));
+  options.format = std::move(format);
   generation.shape = MakeChatAnswer(context, model, std::move(options));
   StartGeneration(context, model, request, std::move(generation), std::move(writer));
 }

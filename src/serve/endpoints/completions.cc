@@ -38,7 +38,8 @@ void CompletionsEndpoint(ServeContext& context, HttpRequest request, std::shared
       options.echo_ids.push_back(options.logprobs ? ids : std::vector<int32_t>());
     }
     const std::string param = completion.prompts.size() == 1 ? "prompt" : "prompt[" + std::to_string(i) + "]";
-    if (auto error = MakeChoices(fields, std::move(ids), rules, param, &generation.prompts)) return Refuse(*error, request, *writer);
+    if (auto error = MakeChoices(fields, std::move(ids), rules, param, &generation.prompts))
+      return Refuse(*error, request, *writer);
   }
   options.choices = options.best_of * static_cast<int>(generation.prompts.size());
   generation.stream = fields.stream;

@@ -1,10 +1,12 @@
-// GET /metrics: the text format of Prometheus. Request metrics are serve/metrics.inc; what the engine counts is listed here.
+// GET /metrics: the text format of Prometheus. Request metrics are serve/metrics.inc; what the engine counts is listed
+// here.
+#include "serve/metrics.h"
+
 #include <iterator>
 #include <utility>
 
 #include "base/memory.h"
 #include "serve/endpoint.h"
-#include "serve/metrics.h"
 
 namespace hone {
 namespace {
@@ -22,8 +24,10 @@ constexpr EngineMetric kEngineMetrics[] = {
      [](const EngineStats& s) { return double(s.running); }},
     {"hone_sequences_waiting", "vllm:num_requests_waiting", "gauge", "Sequences waiting for their turn.",
      [](const EngineStats& s) { return double(s.waiting); }},
-    {"hone_kv_blocks", "", "gauge", "Blocks of keys and values.", [](const EngineStats& s) { return double(s.blocks); }},
-    {"hone_kv_blocks_used", "", "gauge", "Blocks that a sequence owns.", [](const EngineStats& s) { return double(s.blocks_used); }},
+    {"hone_kv_blocks", "", "gauge", "Blocks of keys and values.",
+     [](const EngineStats& s) { return double(s.blocks); }},
+    {"hone_kv_blocks_used", "", "gauge", "Blocks that a sequence owns.",
+     [](const EngineStats& s) { return double(s.blocks_used); }},
     {"hone_kv_blocks_shared", "", "gauge", "Blocks that several sequences own.",
      [](const EngineStats& s) { return double(s.blocks_shared); }},
     {"hone_kv_blocks_cached", "", "gauge", "Free blocks whose content a prompt can take over.",
@@ -31,13 +35,16 @@ constexpr EngineMetric kEngineMetrics[] = {
     {"hone_kv_usage", "vllm:kv_cache_usage_perc", "gauge", "Used share of the blocks, 0 to 1.",
      [](const EngineStats& s) { return Share(s.blocks_used, s.blocks); }},
     {"hone_steps_total", "", "counter", "Steps of the engine.", [](const EngineStats& s) { return double(s.steps); }},
-    {"hone_preemptions_total", "vllm:num_preemptions_total", "counter", "Sequences that lost their blocks and were computed again.",
+    {"hone_preemptions_total", "vllm:num_preemptions_total", "counter",
+     "Sequences that lost their blocks and were computed again.",
      [](const EngineStats& s) { return double(s.preemptions); }},
-    {"hone_prefix_query_tokens_total", "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.",
+    {"hone_prefix_query_tokens_total", "vllm:prefix_cache_queries_total", "counter",
+     "Prompt tokens looked up in the prefix cache.",
      [](const EngineStats& s) { return double(s.prefix_query_tokens); }},
-    {"hone_prefix_hit_tokens_total", "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.",
-     [](const EngineStats& s) { return double(s.prefix_hit_tokens); }},
-    {"hone_kv_blocks_copied_total", "", "counter", "Blocks copied on write.", [](const EngineStats& s) { return double(s.blocks_copied); }},
+    {"hone_prefix_hit_tokens_total", "vllm:prefix_cache_hits_total", "counter",
+     "Prompt tokens found in the prefix cache.", [](const EngineStats& s) { return double(s.prefix_hit_tokens); }},
+    {"hone_kv_blocks_copied_total", "", "counter", "Blocks copied on write.",
+     [](const EngineStats& s) { return double(s.blocks_copied); }},
     {"hone_kv_blocks_evicted_total", "", "counter", "Cached blocks that made room.",
      [](const EngineStats& s) { return double(s.blocks_evicted); }},
     {"hone_computed_prompt_tokens_total", "", "counter", "Prompt tokens computed.",
@@ -46,10 +53,12 @@ constexpr EngineMetric kEngineMetrics[] = {
      [](const EngineStats& s) { return double(s.cancelled); }},
     {"hone_sequences_timed_out_total", "", "counter", "Sequences that ran or waited too long.",
      [](const EngineStats& s) { return double(s.timed_out); }},
-    {"hone_sequences_failed_total", "", "counter", "Sequences that failed.", [](const EngineStats& s) { return double(s.failed); }},
+    {"hone_sequences_failed_total", "", "counter", "Sequences that failed.",
+     [](const EngineStats& s) { return double(s.failed); }},
 };
 
-void WriteEngineMetrics(const std::vector<Series>& series, const std::vector<EngineStats>& stats, bool vllm, std::string* out) {
+void WriteEngineMetrics(const std::vector<Series>& series, const std::vector<EngineStats>& stats, bool vllm,
+                        std::string* out) {
   for (const EngineMetric& metric : kEngineMetrics) {
     const std::string_view name = vllm ? metric.vllm : metric.name;
     if (name.empty()) continue;
@@ -58,8 +67,8 @@ void WriteEngineMetrics(const std::vector<Series>& series, const std::vector<Eng
   }
 }
 
-void WriteOne(std::string_view name, std::string_view type, std::string_view help, std::string_view labels, double value,
-              std::string* out) {
+void WriteOne(std::string_view name, std::string_view type, std::string_view help, std::string_view labels,
+              double value, std::string* out) {
   WriteMetricHead(name, type, help, out);
   WriteSample(name, labels, value, out);
 }
@@ -69,8 +78,10 @@ void WriteServer(ServeContext& context, std::string* out) {
   WriteOne("hone_ready", "gauge", "1 while new requests are taken.", "",
            context.stopping || (context.warm != nullptr && !*context.warm) ? 0 : 1, out);
   WriteOne("hone_generations", "gauge", "Requests at work that generate.", "", context.generations, out);
-  WriteOne("hone_start_time_seconds", "gauge", "Unix time of the start.", "", static_cast<double>(context.created), out);
-  WriteOne("hone_resident_bytes", "gauge", "Resident memory of the process.", "", static_cast<double>(ResidentBytes()), out);
+  WriteOne("hone_start_time_seconds", "gauge", "Unix time of the start.", "", static_cast<double>(context.created),
+           out);
+  WriteOne("hone_resident_bytes", "gauge", "Resident memory of the process.", "", static_cast<double>(ResidentBytes()),
+           out);
   const CanaryState canary = context.models.state();
   WriteOne("hone_canary_share", "gauge", "Share of new requests that the canary gets; 0 without one.", "",
            canary.phase == CanaryState::Phase::kRunning ? canary.share : 0, out);

@@ -30,8 +30,9 @@ void ModelsEndpoint(ServeContext& context, HttpRequest, std::shared_ptr<Response
 void ModelEndpoint(ServeContext& context, HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
   const std::string id = request.path.substr(std::string_view("/v1/models/").size());
   if (id != context.options.name) {
-    return writer->Send(ErrorResponse({404, "model: \"" + id + "\" does not exist; this server has \"" + context.options.name +
-                                               "\"", "model", "model_not_found"}));
+    return writer->Send(
+        ErrorResponse({404, "model: \"" + id + "\" does not exist; this server has \"" + context.options.name + "\"",
+                       "model", "model_not_found"}));
   }
   JsonWriter json;
   WriteModel(json, context);

@@ -22,12 +22,13 @@ void ResponsesEndpoint(ServeContext& context, HttpRequest request, std::shared_p
     return Refuse(*error, request, *writer);
   }
   std::vector<int32_t> ids = model->tokenizer().Encode(prompt, {.add_special = false, .parse_special = true});
+  OutputFormat format = FormatOf(model->chat->source(), prompt, responses.chat.tool_names);
+  if (MarksAreSpecial(format, model->tokenizer())) responses.chat.fields.sequence.skip_special = false;
   GenerationRequest generation;
   if (auto error = MakeChoices(responses.chat.fields, std::move(ids), rules, "input", &generation.prompts)) {
     return Refuse(*error, request, *writer);
   }
   generation.stream = responses.chat.fields.stream;
-  OutputFormat format = FormatOf(model->chat->source(), prompt, responses.chat.tool_names);
   generation.shape = MakeResponsesAnswer(context, model, responses, std::move(format));
   StartGeneration(context, model, request, std::move(generation), std::move(writer));
 }

@@ -11,8 +11,8 @@
 namespace hone {
 namespace {
 
-constexpr std::string_view kTokenizeFields[] = {"model", "prompt", "messages", "add_special_tokens", "add_generation_prompt",
-                                                "return_token_strs"};
+constexpr std::string_view kTokenizeFields[] = {
+    "model", "prompt", "messages", "add_special_tokens", "add_generation_prompt", "return_token_strs"};
 constexpr std::string_view kDetokenizeFields[] = {"model", "tokens"};
 
 std::optional<ApiError> Tokenize(ServeContext& context, std::string_view body, std::string* answer) {
@@ -32,7 +32,8 @@ std::optional<ApiError> Tokenize(ServeContext& context, std::string_view body, s
   reader.Bool("return_token_strs", &strings);
   reader.Bool("add_generation_prompt", &request.add_generation_prompt);
   if (reader.error()) return reader.error();
-  if (chat == reader.Has("prompt")) return ApiError{400, "wanted prompt or messages, one of them", "prompt", "invalid_value"};
+  if (chat == reader.Has("prompt"))
+    return ApiError{400, "wanted prompt or messages, one of them", "prompt", "invalid_value"};
   if (chat) {
     if (model->chat == nullptr) return NoChatTemplate(context);
     if (auto error = ParseMessages(document, rules, &request)) return error;
@@ -61,7 +62,8 @@ std::optional<ApiError> Detokenize(ServeContext& context, std::string_view body,
   if (auto error = ParseBody(body, &document)) return error;
   if (auto error = CheckNames(document, "", kDetokenizeFields, rules.policy)) return error;
   FieldReader reader(document);
-  if (!reader.Has("tokens")) return ApiError{400, "tokens: missing, wanted an array of token ids", "tokens", "missing_field"};
+  if (!reader.Has("tokens"))
+    return ApiError{400, "tokens: missing, wanted an array of token ids", "tokens", "missing_field"};
   CheckModel(reader, rules);
   std::vector<int32_t> ids;
   reader.Ids("tokens", kMaxJsonValues, rules.vocab, &ids);

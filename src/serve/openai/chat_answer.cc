@@ -1,5 +1,5 @@
-// Chat completions as JSON: chunks of a stream, or one object whose parts are gathered event by event. Text goes through one
-// OutputParser a choice, so reasoning and tool calls come out alike in both.
+// Chat completions as JSON: chunks of a stream, or one object whose parts are gathered event by event. Text goes
+// through one OutputParser a choice, so reasoning and tool calls come out alike in both.
 #include "serve/openai/chat_answer.h"
 
 #include "serve/http_text.h"
@@ -30,8 +30,8 @@ class ChatAnswer final : public AnswerShape {
     JsonWriter tokens;
     if (options_.logprobs) WriteTokens(tokens, event);
     // Log-probabilities go with the first chunk of the event, which they may need for themselves.
-    if (pieces.empty() && !tokens.text().empty()) pieces.push_back({c.parser.thinking() ? OutputPiece::Kind::kReasoning
-                                                                                        : OutputPiece::Kind::kContent, "", 0});
+    if (pieces.empty() && !tokens.text().empty())
+      pieces.push_back({c.parser.thinking() ? OutputPiece::Kind::kReasoning : OutputPiece::Kind::kContent, "", 0});
     return Chunks(choice, pieces, tokens.text());
   }
 
@@ -68,10 +68,18 @@ class ChatAnswer final : public AnswerShape {
     if (event.finish != FinishReason::kNone) c.parser.Finish(&pieces);
     for (OutputPiece& piece : pieces) {
       switch (piece.kind) {
-        case OutputPiece::Kind::kContent: c.content += piece.text; break;
-        case OutputPiece::Kind::kReasoning: c.reasoning += piece.text; break;
-        case OutputPiece::Kind::kCall: c.calls.push_back({RandomId("call_"), std::move(piece.text), ""}); break;
-        case OutputPiece::Kind::kArguments: c.calls[static_cast<size_t>(piece.call)].arguments += piece.text; break;
+        case OutputPiece::Kind::kContent:
+          c.content += piece.text;
+          break;
+        case OutputPiece::Kind::kReasoning:
+          c.reasoning += piece.text;
+          break;
+        case OutputPiece::Kind::kCall:
+          c.calls.push_back({RandomId("call_"), std::move(piece.text), ""});
+          break;
+        case OutputPiece::Kind::kArguments:
+          c.calls[static_cast<size_t>(piece.call)].arguments += piece.text;
+          break;
       }
     }
     if (options_.logprobs) WriteTokens(c.logprobs, event);
@@ -88,8 +96,10 @@ class ChatAnswer final : public AnswerShape {
       const Choice& c = choices_[i];
       json.BeginObject().Field("index", static_cast<int>(i));
       WriteMessage(json, c);
-      if (options_.logprobs) WriteLogprobs(json, c.logprobs.text());
-      else json.NullField("logprobs");
+      if (options_.logprobs)
+        WriteLogprobs(json, c.logprobs.text());
+      else
+        json.NullField("logprobs");
       json.Field("finish_reason", FinishOf(c));
       WriteSeed(json, c.seed);
       json.EndObject();
@@ -132,8 +142,10 @@ class ChatAnswer final : public AnswerShape {
 
   static void WriteMessage(JsonWriter& json, const Choice& c) {
     json.Key("message").BeginObject().Field("role", "assistant");
-    if (c.content.empty() && !c.calls.empty()) json.NullField("content");
-    else json.Field("content", c.content);
+    if (c.content.empty() && !c.calls.empty())
+      json.NullField("content");
+    else
+      json.Field("content", c.content);
     json.NullField("refusal");
     if (!c.reasoning.empty()) json.Field("reasoning_content", c.reasoning);
     if (!c.calls.empty()) {
@@ -155,8 +167,12 @@ class ChatAnswer final : public AnswerShape {
       BeginChunk(json, choice);
       json.Key("delta").BeginObject();
       switch (piece.kind) {
-        case OutputPiece::Kind::kContent: json.Field("content", piece.text); break;
-        case OutputPiece::Kind::kReasoning: json.Field("reasoning_content", piece.text); break;
+        case OutputPiece::Kind::kContent:
+          json.Field("content", piece.text);
+          break;
+        case OutputPiece::Kind::kReasoning:
+          json.Field("reasoning_content", piece.text);
+          break;
         case OutputPiece::Kind::kCall:
           json.Key("tool_calls").BeginArray().BeginObject().Field("index", piece.call).Field("id", RandomId("call_"));
           json.Field("type", "function").Key("function").BeginObject().Field("name", piece.text).Field("arguments", "");
@@ -168,8 +184,10 @@ class ChatAnswer final : public AnswerShape {
           break;
       }
       json.EndObject();
-      if (tokens.empty()) json.NullField("logprobs");
-      else WriteLogprobs(json, tokens);
+      if (tokens.empty())
+        json.NullField("logprobs");
+      else
+        WriteLogprobs(json, tokens);
       tokens = {};
       json.NullField("finish_reason");
       out += EndChunk(json);

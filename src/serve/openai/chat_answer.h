@@ -10,10 +10,10 @@ namespace hone {
 
 struct ChatAnswerOptions {
   int choices = 1;
-  bool include_usage = false;    // of a stream
+  bool include_usage = false;  // of a stream
   bool logprobs = false;
   bool prompt_logprobs = false;
-  OutputFormat format;           // where the answer's text goes
+  OutputFormat format;  // where the answer's text goes
 };
 
 std::unique_ptr<AnswerShape> MakeChatAnswer(const ServeContext& context, std::shared_ptr<ServedModel> model,

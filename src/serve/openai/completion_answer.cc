@@ -19,7 +19,9 @@ struct LegacyLogprobs {
 class CompletionAnswer final : public AnswerShape {
  public:
   CompletionAnswer(std::shared_ptr<ServedModel> model, AnswerHead head, CompletionAnswerOptions options)
-      : model_(std::move(model)), head_(std::move(head)), options_(std::move(options)),
+      : model_(std::move(model)),
+        head_(std::move(head)),
+        options_(std::move(options)),
         choices_(static_cast<size_t>(options_.choices)) {}
 
   std::string Opening(int) override { return ""; }
@@ -121,7 +123,8 @@ class CompletionAnswer final : public AnswerShape {
     return text + event.text;
   }
 
-  void AddPrompt(Choice& c, const std::vector<int32_t>& ids, const std::vector<TokenResult>& rest, LegacyLogprobs& out) {
+  void AddPrompt(Choice& c, const std::vector<int32_t>& ids, const std::vector<TokenResult>& rest,
+                 LegacyLogprobs& out) {
     if (ids.empty()) return;
     AddToken(c, {.id = ids.front(), .bytes = TextOf(ids.front())}, true, out);
     for (TokenResult token : rest) {
@@ -131,7 +134,9 @@ class CompletionAnswer final : public AnswerShape {
   }
 
   // As the echoed text has it: special tokens leave none.
-  std::string TextOf(int32_t id) const { return model_->tokenizer().IsSpecial(id) ? "" : model_->tokenizer().TokenBytes(id); }
+  std::string TextOf(int32_t id) const {
+    return model_->tokenizer().IsSpecial(id) ? "" : model_->tokenizer().TokenBytes(id);
+  }
 
   void AddToken(Choice& c, const TokenResult& token, bool first_of_prompt, LegacyLogprobs& out) {
     out.tokens.String(token.bytes);
@@ -154,7 +159,8 @@ class CompletionAnswer final : public AnswerShape {
     for (const char b : token.bytes) c.characters += (static_cast<unsigned char>(b) & 0xC0) != 0x80;
   }
 
-  std::string Chunk(int choice, std::string_view text, const LegacyLogprobs* logprobs, FinishReason finish, uint64_t seed) {
+  std::string Chunk(int choice, std::string_view text, const LegacyLogprobs* logprobs, FinishReason finish,
+                    uint64_t seed) {
     JsonWriter json;
     WriteHead(json, head_, head_.object);
     json.Key("choices").BeginArray();
@@ -165,8 +171,8 @@ class CompletionAnswer final : public AnswerShape {
     return Sse(std::move(json).text());
   }
 
-  void WriteChoice(JsonWriter& json, int index, std::string_view text, const LegacyLogprobs* logprobs, FinishReason finish,
-                   uint64_t seed, const Choice* whole) {
+  void WriteChoice(JsonWriter& json, int index, std::string_view text, const LegacyLogprobs* logprobs,
+                   FinishReason finish, uint64_t seed, const Choice* whole) {
     json.BeginObject().Field("text", text).Field("index", index);
     if (logprobs == nullptr) {
       json.NullField("logprobs");
@@ -189,7 +195,8 @@ class CompletionAnswer final : public AnswerShape {
       json.Field("finish_reason", FinishText(options_.prompt_only ? FinishReason::kLength : finish));
       WriteSeed(json, seed);
     }
-    if (whole != nullptr && options_.prompt_logprobs) WritePromptLogprobs(json, model_->tokenizer(), whole->prompt_logprobs);
+    if (whole != nullptr && options_.prompt_logprobs)
+      WritePromptLogprobs(json, model_->tokenizer(), whole->prompt_logprobs);
     json.EndObject();
   }
 

@@ -10,12 +10,12 @@
 namespace hone {
 
 struct CompletionAnswerOptions {
-  int choices = 1;               // made; the answer has `n` of each `best_of`
+  int choices = 1;  // made; the answer has `n` of each `best_of`
   int n = 1, best_of = 1;
-  bool include_usage = false;    // of a stream
+  bool include_usage = false;  // of a stream
   bool logprobs = false;
   bool prompt_logprobs = false;
-  bool prompt_only = false;      // no token is made: what ends the answer is its length
+  bool prompt_only = false;                    // no token is made: what ends the answer is its length
   std::vector<std::string> echo;               // the text of each prompt, to stand before its choices; empty: none
   std::vector<std::vector<int32_t>> echo_ids;  // with logprobs: the prompts' ids
 };

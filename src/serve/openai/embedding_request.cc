@@ -65,7 +65,8 @@ std::string Base64(std::string_view bytes) {
   return out;
 }
 
-std::optional<ApiError> ParseEmbeddingRequest(std::string_view body, const RequestRules& rules, int width, EmbeddingRequest* out) {
+std::optional<ApiError> ParseEmbeddingRequest(std::string_view body, const RequestRules& rules, int width,
+                                              EmbeddingRequest* out) {
   Json document;
   if (auto error = ParseBody(body, &document)) return error;
   if (auto error = CheckFields(document, &FieldRule::embedding, rules.policy)) return error;
@@ -88,8 +89,10 @@ std::optional<ApiError> ParseEmbeddingRequest(std::string_view body, const Reque
   int dimensions = width;
   reader.Int("dimensions", 1, 1 << 20, &dimensions);
   if (dimensions != width) {
-    reader.Fail({400, "dimensions: found " + std::to_string(dimensions) + "; embeddings of this model have " +
-                          std::to_string(width) + ", and fewer would not mean the same", "dimensions", "unsupported_value"});
+    reader.Fail({400,
+                 "dimensions: found " + std::to_string(dimensions) + "; embeddings of this model have " +
+                     std::to_string(width) + ", and fewer would not mean the same",
+                 "dimensions", "unsupported_value"});
   }
   reader.Bool("add_special_tokens", &out->add_special);
   ReadScheduling(reader, rules, &sequence);

@@ -13,14 +13,15 @@
 namespace hone {
 
 struct EmbeddingRequest {
-  GenerationFields fields;       // pooling, salt, priority
-  std::vector<Prompt> inputs;    // texts, or token ids below the vocabulary
-  bool add_special = true;       // texts get the tokenizer's BOS
-  bool base64 = false;           // little-endian floats; otherwise an array of numbers
+  GenerationFields fields;     // pooling, salt, priority
+  std::vector<Prompt> inputs;  // texts, or token ids below the vocabulary
+  bool add_special = true;     // texts get the tokenizer's BOS
+  bool base64 = false;         // little-endian floats; otherwise an array of numbers
 };
 
 // `width`: of the model; the only value that `dimensions` may have.
-std::optional<ApiError> ParseEmbeddingRequest(std::string_view body, const RequestRules& rules, int width, EmbeddingRequest* out);
+std::optional<ApiError> ParseEmbeddingRequest(std::string_view body, const RequestRules& rules, int width,
+                                              EmbeddingRequest* out);
 
 std::unique_ptr<AnswerShape> MakeEmbeddingAnswer(const ServeContext& context, size_t inputs, bool base64);
 

@@ -14,6 +14,7 @@ constexpr std::string_view kSpace = " \t\r\n";
 constexpr std::string_view kCallOpen = "<tool_call>", kCallClose = "</tool_call>", kBracketMark = "[TOOL_CALLS]";
 constexpr std::pair<std::string_view, std::string_view> kThinkMarks[] = {
     {"<think>", "</think>"}, {"<thinking>", "</thinking>"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"}};
+constexpr size_t kMaxNameBytes = 256;     // of a function behind a mark
 constexpr size_t kMaxHeaderBytes = 4096;  // of a call before its arguments; longer ones are read when they are whole
 
 // How many bytes at the end of `text` are the beginning of `mark`.
@@ -39,9 +40,12 @@ bool ReadCall(const Json& call, std::string* name, std::string* arguments) {
   for (const char* key : {"arguments", "parameters"}) {
     const auto it = call.find(key);
     if (it == call.end() || it->is_null()) continue;
-    if (it->is_string()) *arguments = it->get<std::string>();
-    else if (it->is_object()) *arguments = Dump(*it);
-    else return false;
+    if (it->is_string())
+      *arguments = it->get<std::string>();
+    else if (it->is_object())
+      *arguments = Dump(*it);
+    else
+      return false;
     return true;
   }
   return call.size() == 1;
@@ -52,7 +56,8 @@ bool ParseJson(std::string_view text, Json* out) {
   return !out->is_discarded();
 }
 
-// <function=NAME><parameter=KEY>\nVALUE\n</parameter>...</function>: a value that is JSON and no string is taken as that.
+// <function=NAME><parameter=KEY>\nVALUE\n</parameter>...</function>: a value that is JSON and no string is taken as
+// that.
 bool ReadXmlCall(std::string_view text, std::string* name, std::string* arguments) {
   constexpr std::string_view kFunction = "<function=", kParameter = "<parameter=", kEnd = "</parameter>";
   const size_t begin = text.find(kFunction);
@@ -125,8 +130,10 @@ size_t JsonEnd(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
     } else if (c == '"') {
       in_string = true;
     } else if (c == '{' || c == '[') {
@@ -143,7 +150,8 @@ size_t JsonEnd(std::string_view text) {
 OutputFormat FormatOf(std::string_view template_source, std::string_view prompt, std::vector<std::string> tool_names) {
   OutputFormat format;
   for (const auto& [open, close] : kThinkMarks) {
-    if (template_source.find(open) == std::string_view::npos && template_source.find(close) == std::string_view::npos) continue;
+    if (template_source.find(open) == std::string_view::npos && template_source.find(close) == std::string_view::npos)
+      continue;
     format.think_open = open;
     format.think_close = close;
     prompt.remove_suffix(SpaceAtEnd(prompt));
@@ -166,23 +174,33 @@ OutputParser::OutputParser(OutputFormat format) : format_(std::move(format)) {
 void OutputParser::Feed(std::string_view text, std::vector<OutputPiece>* out) {
   if (text.empty()) return;
   buffer_ += text;
-  while (Step(false, out)) {}
+  while (Step(false, out)) {
+  }
 }
 
 void OutputParser::Finish(std::vector<OutputPiece>* out) {
-  while (Step(true, out)) {}
+  while (Step(true, out)) {
+  }
 }
 
 bool OutputParser::Step(bool final, std::vector<OutputPiece>* out) {
   switch (state_) {
-    case State::kStart: return StepStart(final);
-    case State::kThinking: return StepThinking(final, out);
-    case State::kContent: return StepContent(final, out);
-    case State::kHeader: return StepHeader(final, out);
-    case State::kArguments: return StepArguments(out);
-    case State::kTail: return StepTail(final);
-    case State::kWhole: return StepWhole(final, out);
-    case State::kJson: return StepJson(final, out);
+    case State::kStart:
+      return StepStart(final);
+    case State::kThinking:
+      return StepThinking(final, out);
+    case State::kContent:
+      return StepContent(final, out);
+    case State::kHeader:
+      return StepHeader(final, out);
+    case State::kArguments:
+      return StepArguments(out);
+    case State::kTail:
+      return StepTail(final);
+    case State::kWhole:
+      return StepWhole(final, out);
+    case State::kJson:
+      return StepJson(final, out);
   }
   return false;
 }
@@ -304,9 +322,12 @@ bool OutputParser::StepArguments(std::vector<OutputPiece>* out) {
   for (; scanned_ < buffer_.size(); ++scanned_) {
     const char c = buffer_[scanned_];
     if (in_string_) {
-      if (escaped_) escaped_ = false;
-      else if (c == '\\') escaped_ = true;
-      else if (c == '"') in_string_ = false;
+      if (escaped_)
+        escaped_ = false;
+      else if (c == '\\')
+        escaped_ = true;
+      else if (c == '"')
+        in_string_ = false;
     } else if (c == '"') {
       in_string_ = true;
     } else if (c == '{' || c == '[') {
@@ -344,10 +365,13 @@ bool OutputParser::StepWhole(bool final, std::vector<OutputPiece>* out) {
   const std::string text = buffer_.substr(0, end);
   std::string name, arguments;
   Json call;
-  const bool read = (ParseJson(text, &call) && ReadCall(call, &name, &arguments)) || ReadXmlCall(text, &name, &arguments);
+  const bool read =
+      (ParseJson(text, &call) && ReadCall(call, &name, &arguments)) || ReadXmlCall(text, &name, &arguments);
   const bool whole = close != std::string::npos;
-  if (read) EmitCall(name, arguments, out);
-  else Emit(OutputPiece::Kind::kContent, std::string(kCallOpen) + text + std::string(whole ? kCallClose : ""), out);
+  if (read)
+    EmitCall(name, arguments, out);
+  else
+    Emit(OutputPiece::Kind::kContent, std::string(kCallOpen) + text + std::string(whole ? kCallClose : ""), out);
   buffer_.erase(0, whole ? end + kCallClose.size() : end);
   state_ = State::kContent;
   skip_space_ = read;
@@ -358,6 +382,9 @@ bool OutputParser::StepWhole(bool final, std::vector<OutputPiece>* out) {
 bool OutputParser::StepJson(bool final, std::vector<OutputPiece>* out) {
   const std::string_view text(buffer_);
   const size_t first = std::min(text.find_first_not_of(kSpace), text.size());
+  if (first == text.size() && !final) return false;
+  if (marked_ && first < text.size() && text[first] != '[' && text[first] != '{')
+    return StepNamedCall(first, final, out);
   const size_t end = JsonEnd(text.substr(first));
   if (end == std::string_view::npos && !final) return false;
   const std::string_view json = text.substr(first, end);
@@ -371,8 +398,10 @@ bool OutputParser::StepJson(bool final, std::vector<OutputPiece>* out) {
              std::find(format_.tool_names.begin(), format_.tool_names.end(), name) != format_.tool_names.end();
       calls.emplace_back(std::move(name), std::move(arguments));
     };
-    if (value.is_array()) std::for_each(value.begin(), value.end(), add);
-    else add(value);
+    if (value.is_array())
+      std::for_each(value.begin(), value.end(), add);
+    else
+      add(value);
     if (!fine) calls.clear();
   }
   state_ = State::kContent;
@@ -389,11 +418,55 @@ bool OutputParser::StepJson(bool final, std::vector<OutputPiece>* out) {
   return true;
 }
 
+// [TOOL_CALLS]NAME[ARGS]{...} or [TOOL_CALLS]NAME{...}: newer Mistral models. `first`: where the name begins.
+bool OutputParser::StepNamedCall(size_t first, bool final, std::vector<OutputPiece>* out) {
+  constexpr std::string_view kArgs = "[ARGS]";
+  const std::string_view text(buffer_);
+  const size_t brace = text.substr(0, first + kMaxNameBytes).find('{', first);
+  if (brace == std::string_view::npos && !final && text.size() < first + kMaxNameBytes) return false;
+  std::string name;
+  if (brace != std::string_view::npos) {
+    std::string_view before = text.substr(first, brace - first);
+    before.remove_suffix(SpaceAtEnd(before));
+    if (before.ends_with(kArgs)) before.remove_suffix(kArgs.size());
+    name = before;
+  }
+  const bool offered =
+      std::find(format_.tool_names.begin(), format_.tool_names.end(), name) != format_.tool_names.end();
+  const size_t bytes = offered ? JsonEnd(text.substr(brace)) : std::string_view::npos;
+  if (offered && bytes == std::string_view::npos && !final) return false;
+  state_ = State::kContent;
+  marked_ = false;
+  Json arguments;
+  if (bytes == std::string_view::npos || !ParseJson(text.substr(brace, bytes), &arguments)) {  // plain text after all
+    Emit(OutputPiece::Kind::kContent, kBracketMark, out);
+    content_began_ = true;
+    return true;
+  }
+  EmitCall(name, text.substr(brace, bytes), out);
+  buffer_.erase(0, brace + bytes);
+  skip_space_ = true;
+  return true;
+}
+
+bool MarksAreSpecial(const OutputFormat& format, const Tokenizer& tokenizer) {
+  std::vector<std::string_view> marks;
+  if (!format.think_open.empty()) marks.insert(marks.end(), {format.think_open, format.think_close});
+  if (format.tools == ToolFormat::kTagged) marks.insert(marks.end(), {kCallOpen, kCallClose});
+  if (format.tools == ToolFormat::kBracket) marks.push_back(kBracketMark);
+  return std::any_of(marks.begin(), marks.end(), [&](std::string_view mark) {
+    const std::optional<int32_t> id = tokenizer.TokenId(mark);
+    return id && tokenizer.IsSpecial(*id);
+  });
+}
+
 void OutputParser::Emit(OutputPiece::Kind kind, std::string_view text, std::vector<OutputPiece>* out) {
   if (text.empty()) return;
   if (kind == OutputPiece::Kind::kContent) content_began_ = true;
-  if (!out->empty() && out->back().kind == kind) out->back().text += text;
-  else out->push_back({kind, std::string(text), 0});
+  if (!out->empty() && out->back().kind == kind)
+    out->back().text += text;
+  else
+    out->push_back({kind, std::string(text), 0});
 }
 
 void OutputParser::EmitCall(std::string_view name, std::string_view arguments, std::vector<OutputPiece>* out) {

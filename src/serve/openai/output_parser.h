@@ -1,7 +1,7 @@
 // OutputParser: what a chat model wrote → content, reasoning and tool calls, piece by piece as the text comes.
 //
-// Which marks a model uses is read off its chat template (FormatOf). Both a stream and a whole answer are made of the pieces
-// of one parser, so they hold the same text. Text that looks like a tool call and is none stays content.
+// Which marks a model uses is read off its chat template (FormatOf). Both a stream and a whole answer are made of the
+// pieces of one parser, so they hold the same text. Text that looks like a tool call and is none stays content.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,15 @@
 #include <string_view>
 #include <vector>
 
+#include "text/tokenizer.h"
+
 namespace hone {
 
 enum class ToolFormat {
   kNone,      // no tools were offered
-  kTagged,    // <tool_call>{"name": ..., "arguments": {...}}</tool_call> (Hermes, Qwen), or <function=NAME><parameter=...>
-  kBracket,   // [TOOL_CALLS] [{"name": ..., "arguments": {...}}, ...] (Mistral); the mark may be gone (a special token)
+  kTagged,    // <tool_call>{"name": ..., "arguments": {...}}</tool_call> (Hermes, Qwen), or
+              // <function=NAME><parameter=...>
+  kBracket,   // [TOOL_CALLS] [{"name": ..., "arguments": {...}}, ...] (Mistral), or [TOOL_CALLS]NAME[ARGS]{...}
   kBareJson,  // the answer is {"name": ..., "parameters": {...}} (Llama), one after another
 };
 
@@ -27,6 +30,9 @@ struct OutputFormat {
 
 // `prompt` is the rendered text, `tool_names` the functions that it offers (none: no calls are looked for).
 OutputFormat FormatOf(std::string_view template_source, std::string_view prompt, std::vector<std::string> tool_names);
+
+// A mark of the format is a special token: text without special tokens would not show it.
+bool MarksAreSpecial(const OutputFormat& format, const Tokenizer& tokenizer);
 
 struct OutputPiece {
   enum class Kind { kContent, kReasoning, kCall, kArguments };
@@ -59,15 +65,16 @@ class OutputParser {
   bool StepTail(bool final);
   bool StepWhole(bool final, std::vector<OutputPiece>* out);
   bool StepJson(bool final, std::vector<OutputPiece>* out);
+  bool StepNamedCall(size_t first, bool final, std::vector<OutputPiece>* out);
   void Emit(OutputPiece::Kind kind, std::string_view text, std::vector<OutputPiece>* out);
   void EmitCall(std::string_view name, std::string_view arguments, std::vector<OutputPiece>* out);
 
   const OutputFormat format_;
   State state_ = State::kStart;
-  std::string buffer_;         // text that is not in a piece yet
-  bool skip_space_ = false;    // white space at the front of buffer_ says nothing
+  std::string buffer_;       // text that is not in a piece yet
+  bool skip_space_ = false;  // white space at the front of buffer_ says nothing
   bool content_began_ = false;
-  bool marked_ = false;        // kJson: behind a mark
+  bool marked_ = false;  // kJson: behind a mark
   int calls_ = 0;
   // kArguments: where the JSON text stands.
   size_t scanned_ = 0;

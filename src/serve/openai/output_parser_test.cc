@@ -21,13 +21,19 @@ struct Parsed {
 void Put(const std::vector<OutputPiece>& pieces, Parsed* out) {
   for (const OutputPiece& piece : pieces) {
     switch (piece.kind) {
-      case OutputPiece::Kind::kContent: out->content += piece.text; break;
-      case OutputPiece::Kind::kReasoning: out->reasoning += piece.text; break;
+      case OutputPiece::Kind::kContent:
+        out->content += piece.text;
+        break;
+      case OutputPiece::Kind::kReasoning:
+        out->reasoning += piece.text;
+        break;
       case OutputPiece::Kind::kCall:
         EXPECT_EQ(piece.call, static_cast<int>(out->calls.size()));
         out->calls.emplace_back(piece.text, "");
         break;
-      case OutputPiece::Kind::kArguments: out->calls.at(static_cast<size_t>(piece.call)).second += piece.text; break;
+      case OutputPiece::Kind::kArguments:
+        out->calls.at(static_cast<size_t>(piece.call)).second += piece.text;
+        break;
     }
   }
 }
@@ -70,28 +76,52 @@ std::vector<Case> Cases() {
       {Thinking(), "  ", {"  ", "", {}}},
       {in_thinking, "why\n</think>answer", {"answer", "why", {}}},
       {in_thinking, "</think>answer", {"answer", "", {}}},
-      {Tools(ToolFormat::kTagged), "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\"]}}\n</tool_call>",
+      {Tools(ToolFormat::kTagged),
+       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\"]}}\n</tool_call>",
        {"", "", {{"f", "{\"a\": [1, \"}\"]}"}}}},
-      {Tools(ToolFormat::kTagged), "Look:\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"g\",\"arguments\":{\"s\":\"\\\"</tool_call>\"}}</tool_call>\n",
+      {Tools(ToolFormat::kTagged),
+       "Look:\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</"
+       "tool_call>\n<tool_call>{\"name\":\"g\",\"arguments\":{\"s\":\"\\\"</tool_call>\"}}</tool_call>\n",
        {"Look:", "", {{"f", "{}"}, {"g", "{\"s\":\"\\\"</tool_call>\"}"}}}},
-      {Tools(ToolFormat::kTagged), "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>", {"", "", {{"f", "{\"a\":1}"}}}},
-      {Tools(ToolFormat::kTagged), "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\":2}\"}</tool_call>", {"", "", {{"f", "{\"a\":2}"}}}},
-      {Tools(ToolFormat::kTagged), "<tool_call>not json</tool_call> ok", {"<tool_call>not json</tool_call> ok", "", {}}},
+      {Tools(ToolFormat::kTagged),
+       "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>",
+       {"", "", {{"f", "{\"a\":1}"}}}},
+      {Tools(ToolFormat::kTagged),
+       "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\":2}\"}</tool_call>",
+       {"", "", {{"f", "{\"a\":2}"}}}},
+      {Tools(ToolFormat::kTagged),
+       "<tool_call>not json</tool_call> ok",
+       {"<tool_call>not json</tool_call> ok", "", {}}},
       {Tools(ToolFormat::kTagged), "<tool_call>{\"name\": \"f\"", {"<tool_call>{\"name\": \"f\"", "", {}}},
-      {Tools(ToolFormat::kTagged), "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"cut", {"", "", {{"f", "{\"a\":\"cut"}}}},
-      {Tools(ToolFormat::kTagged), "<tool_call>\n<function=f>\n<parameter=n>\n3\n</parameter>\n<parameter=s>\na b\n</parameter>\n</function>\n</tool_call>",
+      {Tools(ToolFormat::kTagged),
+       "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"cut",
+       {"", "", {{"f", "{\"a\":\"cut"}}}},
+      {Tools(ToolFormat::kTagged),
+       "<tool_call>\n<function=f>\n<parameter=n>\n3\n</parameter>\n<parameter=s>\na "
+       "b\n</parameter>\n</function>\n</tool_call>",
        {"", "", {{"f", "{\"n\":3,\"s\":\"a b\"}"}}}},
       {Tools(ToolFormat::kTagged), "a <tool b <tool_cal", {"a <tool b <tool_cal", "", {}}},
       {Tools(ToolFormat::kTagged), "text with space at its end \n", {"text with space at its end \n", "", {}}},
-      {Thinking(ToolFormat::kTagged), "<think>call f</think>\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", {"", "call f", {{"f", "{}"}}}},
-      {Tools(ToolFormat::kBracket), "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": {}}]",
+      {Thinking(ToolFormat::kTagged),
+       "<think>call f</think>\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>",
+       {"", "call f", {{"f", "{}"}}}},
+      {Tools(ToolFormat::kBracket),
+       "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": {}}]",
        {"", "", {{"f", "{\"a\":1}"}, {"g", "{}"}}}},
       {Tools(ToolFormat::kBracket), "[{\"name\": \"f\", \"arguments\": {}}]", {"", "", {{"f", "{}"}}}},
       {Tools(ToolFormat::kBracket), "[1, 2] is a list", {"[1, 2] is a list", "", {}}},
+      {Tools(ToolFormat::kBracket),
+       "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g{}",
+       {"", "", {{"f", "{\"a\": 1}"}, {"g", "{}"}}}},
+      {Tools(ToolFormat::kBracket), "[TOOL_CALLS]unknown[ARGS]{}", {"[TOOL_CALLS]unknown[ARGS]{}", "", {}}},
       {Tools(ToolFormat::kBracket), "first [TOOL_CALLS]nothing", {"first[TOOL_CALLS]nothing", "", {}}},
       {Tools(ToolFormat::kBareJson), "{\"name\": \"f\", \"parameters\": {\"a\": 1}}", {"", "", {{"f", "{\"a\":1}"}}}},
-      {Tools(ToolFormat::kBareJson), "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}", {"", "", {{"f", "{}"}, {"g", "{}"}}}},
-      {Tools(ToolFormat::kBareJson), "{\"name\": \"unknown\", \"parameters\": {}}", {"{\"name\": \"unknown\", \"parameters\": {}}", "", {}}},
+      {Tools(ToolFormat::kBareJson),
+       "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}",
+       {"", "", {{"f", "{}"}, {"g", "{}"}}}},
+      {Tools(ToolFormat::kBareJson),
+       "{\"name\": \"unknown\", \"parameters\": {}}",
+       {"{\"name\": \"unknown\", \"parameters\": {}}", "", {}}},
       {Tools(ToolFormat::kBareJson), "{\"a\": 1} is JSON", {"{\"a\": 1} is JSON", "", {}}},
       {Tools(ToolFormat::kBareJson), "I say {\"name\": \"f\"}", {"I say {\"name\": \"f\"}", "", {}}},
       {Tools(ToolFormat::kBareJson), "{\"name\": \"f\", \"param", {"{\"name\": \"f\", \"param", "", {}}},
@@ -122,11 +152,28 @@ TEST(OutputParser, ChunksDoNotMatter) {
   }
 }
 
-// Text of marks, quotes and braces in any order: chunks do not matter, and without calls or reasoning nothing is lost but
-// white space around marks.
+// Text of marks, quotes and braces in any order: chunks do not matter, and without calls or reasoning nothing is lost
+// but white space around marks.
 TEST(OutputParser, RandomTexts) {
-  const std::string parts[] = {"<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "{\"name\":\"f\",", "\"arguments\":{",
-                               "}", "\"", "\\", "a", " ", "\n", "[", "]", "\xC3\xA9", "<function=f>", "</function>", ";"};
+  const std::string parts[] = {"<think>",
+                               "</think>",
+                               "<tool_call>",
+                               "</tool_call>",
+                               "[TOOL_CALLS]",
+                               "{\"name\":\"f\",",
+                               "\"arguments\":{",
+                               "}",
+                               "\"",
+                               "\\",
+                               "a",
+                               " ",
+                               "\n",
+                               "[",
+                               "]",
+                               "\xC3\xA9",
+                               "<function=f>",
+                               "</function>",
+                               ";"};
   Rng rng(5);
   for (int round = 0; round < 3000; ++round) {
     std::string text;

@@ -1,5 +1,5 @@
-// Responses as JSON. The output is a list of items (reasoning, message, function call), built piece by piece; each step of the
-// building is an event of the stream. A whole answer is what the items are in the end.
+// Responses as JSON. The output is a list of items (reasoning, message, function call), built piece by piece; each step
+// of the building is an event of the stream. A whole answer is what the items are in the end.
 #include "serve/openai/responses_answer.h"
 
 #include <algorithm>
@@ -15,14 +15,24 @@ namespace {
 
 class ResponsesAnswer final : public AnswerShape {
  public:
-  ResponsesAnswer(std::shared_ptr<ServedModel> model, std::string name, const ResponsesRequest& request, OutputFormat format)
-      : model_(std::move(model)), name_(std::move(name)), id_(RandomId("resp_")), created_(UnixNow()),
-        instructions_(request.instructions_json), tools_(request.tools_json), tool_choice_(request.tool_choice_json),
-        metadata_(request.metadata_json), effort_(request.effort_json), user_(request.user_json),
-        max_output_tokens_(request.max_output_tokens), parallel_(request.parallel_tool_calls),
+  ResponsesAnswer(std::shared_ptr<ServedModel> model, std::string name, const ResponsesRequest& request,
+                  OutputFormat format)
+      : model_(std::move(model)),
+        name_(std::move(name)),
+        id_(RandomId("resp_")),
+        created_(UnixNow()),
+        instructions_(request.instructions_json),
+        tools_(request.tools_json),
+        tool_choice_(request.tool_choice_json),
+        metadata_(request.metadata_json),
+        effort_(request.effort_json),
+        user_(request.user_json),
+        max_output_tokens_(request.max_output_tokens),
+        parallel_(request.parallel_tool_calls),
         temperature_(static_cast<double>(request.chat.fields.sequence.sampling.temperature)),
         top_p_(static_cast<double>(request.chat.fields.sequence.sampling.top_p)),
-        top_logprobs_(request.chat.fields.sequence.logprobs), parser_(std::move(format)) {}
+        top_logprobs_(request.chat.fields.sequence.logprobs),
+        parser_(std::move(format)) {}
 
   std::string Begin() override {
     const std::string created = WithResponse("response.created", "in_progress", {});
@@ -33,7 +43,8 @@ class ResponsesAnswer final : public AnswerShape {
   std::string Closing(int, const SequenceEvent& event) override { return Finish(event); }
   std::string End(const Usage& usage) override {
     const bool whole = finish_ != FinishReason::kLength;
-    return WithResponse(whole ? "response.completed" : "response.incomplete", whole ? "completed" : "incomplete", usage);
+    return WithResponse(whole ? "response.completed" : "response.incomplete", whole ? "completed" : "incomplete",
+                        usage);
   }
   std::string Failed(const ApiError& error) override {
     // It may be asked for before it is needed, for the end of the server: nothing changes here.
@@ -69,8 +80,10 @@ class ResponsesAnswer final : public AnswerShape {
   };
 
   std::string Take(const SequenceEvent& event) {
-    if (parser_.thinking()) reasoning_tokens_ += static_cast<int64_t>(event.tokens.size());
-    else if (top_logprobs_ >= 0) WriteTokens(waiting_logprobs_, event);
+    if (parser_.thinking())
+      reasoning_tokens_ += static_cast<int64_t>(event.tokens.size());
+    else if (top_logprobs_ >= 0)
+      WriteTokens(waiting_logprobs_, event);
     std::vector<OutputPiece> pieces;
     parser_.Feed(event.text, &pieces);
     return Build(pieces);
@@ -119,8 +132,12 @@ class ResponsesAnswer final : public AnswerShape {
   }
 
   std::string OpenItem(Kind kind, const std::string& name) {
-    items_.push_back({.kind = kind, .id = RandomId(kind == Kind::kReasoning ? "rs_" : kind == Kind::kMessage ? "msg_" : "fc_"),
-                      .call_id = RandomId("call_"), .name = name});
+    items_.push_back({.kind = kind,
+                      .id = RandomId(kind == Kind::kReasoning ? "rs_"
+                                     : kind == Kind::kMessage ? "msg_"
+                                                              : "fc_"),
+                      .call_id = RandomId("call_"),
+                      .name = name});
     std::string out = ItemEvent("response.output_item.added", "in_progress");
     if (kind != Kind::kCall) out += PartEvent("response.content_part.added", "");
     return out;
@@ -186,11 +203,15 @@ class ResponsesAnswer final : public AnswerShape {
   }
 
   static void WritePart(JsonWriter& json, const Item& item, std::string_view text) {
-    json.BeginObject().Field("type", item.kind == Kind::kReasoning ? "reasoning_text" : "output_text").Field("text", text);
+    json.BeginObject()
+        .Field("type", item.kind == Kind::kReasoning ? "reasoning_text" : "output_text")
+        .Field("text", text);
     if (item.kind == Kind::kMessage) {
       json.Key("annotations").BeginArray().EndArray();
-      if (text.empty()) json.Key("logprobs").BeginArray().EndArray();
-      else WriteArray(json, "logprobs", item.logprobs);
+      if (text.empty())
+        json.Key("logprobs").BeginArray().EndArray();
+      else
+        WriteArray(json, "logprobs", item.logprobs);
     }
     json.EndObject();
   }
@@ -203,15 +224,21 @@ class ResponsesAnswer final : public AnswerShape {
       return;
     }
     json.Field("type", item.kind == Kind::kReasoning ? "reasoning" : "message").Field("status", status);
-    if (item.kind == Kind::kReasoning) json.Key("summary").BeginArray().EndArray();
-    else json.Field("role", "assistant");
+    if (item.kind == Kind::kReasoning)
+      json.Key("summary").BeginArray().EndArray();
+    else
+      json.Field("role", "assistant");
     json.Key("content").BeginArray();
     if (item.done) WritePart(json, item, item.text);
     json.EndArray().EndObject();
   }
 
   void WriteResponse(JsonWriter& json, std::string_view status, const std::optional<Usage>& usage) {
-    json.BeginObject().Field("id", id_).Field("object", "response").Field("created_at", created_).Field("status", status);
+    json.BeginObject()
+        .Field("id", id_)
+        .Field("object", "response")
+        .Field("created_at", created_)
+        .Field("status", status);
     json.Field("background", false);
     if (error_) {
       json.Key("error").BeginObject().Field("code", error_->status == 429 ? "rate_limit_exceeded" : "server_error");
@@ -219,21 +246,33 @@ class ResponsesAnswer final : public AnswerShape {
     } else {
       json.NullField("error");
     }
-    if (status == "incomplete") json.Key("incomplete_details").BeginObject().Field("reason", "max_output_tokens").EndObject();
-    else json.NullField("incomplete_details");
+    if (status == "incomplete")
+      json.Key("incomplete_details").BeginObject().Field("reason", "max_output_tokens").EndObject();
+    else
+      json.NullField("incomplete_details");
     json.Key("instructions").Raw(instructions_).Key("max_output_tokens");
-    if (max_output_tokens_ > 0) json.Int(max_output_tokens_);
-    else json.Null();
+    if (max_output_tokens_ > 0)
+      json.Int(max_output_tokens_);
+    else
+      json.Null();
     json.NullField("max_tool_calls").Field("model", name_).Key("output").BeginArray();
     for (const Item& item : items_) {
-      if (item.done) WriteItem(json, item, status == "incomplete" && &item == &items_.back() ? "incomplete" : "completed");
+      if (item.done)
+        WriteItem(json, item, status == "incomplete" && &item == &items_.back() ? "incomplete" : "completed");
     }
-    json.EndArray().Field("parallel_tool_calls", parallel_).NullField("previous_response_id").NullField("prompt_cache_key");
+    json.EndArray()
+        .Field("parallel_tool_calls", parallel_)
+        .NullField("previous_response_id")
+        .NullField("prompt_cache_key");
     json.Key("reasoning").BeginObject().Key("effort").Raw(effort_).NullField("summary").EndObject();
     json.NullField("safety_identifier").Field("service_tier", "default").Field("store", false);
     json.Key("temperature").Double(temperature_);
     json.Key("text").BeginObject().Key("format").BeginObject().Field("type", "text").EndObject().EndObject();
-    json.Key("tool_choice").Raw(tool_choice_).Key("tools").Raw(tools_).Field("top_logprobs", std::max(0, top_logprobs_));
+    json.Key("tool_choice")
+        .Raw(tool_choice_)
+        .Key("tools")
+        .Raw(tools_)
+        .Field("top_logprobs", std::max(0, top_logprobs_));
     json.Key("top_p").Double(top_p_).Field("truncation", "disabled");
     WriteResponseUsage(json, usage);
     json.Key("user").Raw(user_).Key("metadata").Raw(metadata_);

@@ -1,5 +1,5 @@
-// Reads a responses request: items of `input` become messages, function tools become those of chat completions, and the rest
-// is read by the same code as there.
+// Reads a responses request: items of `input` become messages, function tools become those of chat completions, and the
+// rest is read by the same code as there.
 #include "serve/openai/responses_request.h"
 
 #include <limits>
@@ -11,8 +11,9 @@
 namespace hone {
 namespace {
 
-constexpr std::string_view kItemFields[] = {"type", "role", "content", "id", "status", "phase", "call_id", "name", "arguments",
-                                            "output", "summary", "encrypted_content", "annotations", "logprobs"};
+constexpr std::string_view kItemFields[] = {
+    "type",   "role",    "content",           "id",          "status",  "phase", "call_id", "name", "arguments",
+    "output", "summary", "encrypted_content", "annotations", "logprobs"};
 constexpr std::string_view kToolFields[] = {"type", "name", "description", "parameters", "strict"};
 constexpr std::string_view kTextFields[] = {"format", "verbosity"};
 constexpr std::string_view kReasoningFields[] = {"effort", "summary", "generate_summary"};
@@ -25,7 +26,8 @@ ApiError NotSupported(const std::string& field, const std::string& why) {
 
 // A string, or parts with a text; `what` are the types of part that hold one.
 std::optional<ApiError> ReadText(const Json* value, const std::string& field, std::string* text) {
-  if (value == nullptr || value->is_null()) return ApiError{400, field + ": missing, wanted a string or an array of text parts", field, "missing_field"};
+  if (value == nullptr || value->is_null())
+    return ApiError{400, field + ": missing, wanted a string or an array of text parts", field, "missing_field"};
   if (value->is_string()) {
     *text = value->get<std::string>();
     return std::nullopt;
@@ -38,7 +40,8 @@ std::optional<ApiError> ReadText(const Json* value, const std::string& field, st
       return BadValue(at, part, "an object with type \"input_text\"");
     }
     const std::string type = part.at("type").get<std::string>();
-    if (type != "input_text" && type != "output_text" && type != "text" && type != "reasoning_text" && type != "summary_text") {
+    if (type != "input_text" && type != "output_text" && type != "text" && type != "reasoning_text" &&
+        type != "summary_text") {
       return NotSupported(at + ".type", Found(part.at("type")) + " is not supported; this model reads text only");
     }
     if (!part.contains("text") || !part.at("text").is_string()) {
@@ -74,8 +77,9 @@ class Conversation {
       if (auto error = ReadString(item, path, "type", &type)) return error;
     }
     if (type != "message" && type != "function_call" && type != "function_call_output" && type != "reasoning") {
-      return NotSupported(path + ".type", "\"" + RepairUtf8(type.substr(0, 64)) + "\" is not supported; supported: \"message\", "
-                          "\"function_call\", \"function_call_output\", \"reasoning\"");
+      return NotSupported(path + ".type", "\"" + RepairUtf8(type.substr(0, 64)) +
+                                              "\" is not supported; supported: \"message\", "
+                                              "\"function_call\", \"function_call_output\", \"reasoning\"");
     }
     if (auto error = CheckNames(item, path, kItemFields, policy)) return error;
     if (type == "reasoning") return AddReasoning(item, path);
@@ -147,7 +151,8 @@ std::optional<ApiError> ReadInput(const Json& document, const RequestRules& rule
     (void)conversation.Add({{"role", "system"}, {"content", *instructions}}, "instructions", rules.policy);
   }
   const Json* input = Find(document, "input");
-  if (input == nullptr || input->is_null()) return ApiError{400, "input: missing, wanted a string or an array of items", "input", "missing_field"};
+  if (input == nullptr || input->is_null())
+    return ApiError{400, "input: missing, wanted a string or an array of items", "input", "missing_field"};
   if (input->is_string()) {
     (void)conversation.Add({{"role", "user"}, {"content", *input}}, "input", rules.policy);
   } else if (input->is_array() && !input->empty() && input->size() <= static_cast<size_t>(kMaxMessages)) {
@@ -204,7 +209,8 @@ std::optional<ApiError> ReadTextOptions(FieldReader& reader, const FieldPolicy& 
   if (!text->is_object()) return BadValue("text", *text, "an object");
   if (auto error = CheckNames(*text, "text", kTextFields, policy)) return error;
   if (const Json* format = Find(*text, "format"); format != nullptr && !format->is_null()) {
-    if (!format->is_object() || !format->contains("type")) return BadValue("text.format", *format, "{\"type\": \"text\"}");
+    if (!format->is_object() || !format->contains("type"))
+      return BadValue("text.format", *format, "{\"type\": \"text\"}");
     if (format->at("type") != Json("text")) {
       return NotSupported("text.format.type", Found(format->at("type")) + " is not supported; supported: \"text\"");
     }
@@ -251,7 +257,8 @@ void ReadInclude(FieldReader& reader, ResponsesRequest* out) {
     if (!include->is_array()) return reader.Fail(BadValue("include", *include, "an array"));
     for (const Json& what : *include) {
       if (what != Json("message.output_text.logprobs")) {
-        return reader.Fail(NotSupported("include", "found " + Found(what) + ", supported: \"message.output_text.logprobs\""));
+        return reader.Fail(
+            NotSupported("include", "found " + Found(what) + ", supported: \"message.output_text.logprobs\""));
       }
       logprobs = true;
     }
@@ -266,16 +273,19 @@ void ReadMetadata(FieldReader& reader, ResponsesRequest* out) {
   if (metadata == nullptr) return;
   bool fine = metadata->is_object() && metadata->size() <= 16;
   if (fine) {
-    for (const auto& [name, value] : metadata->items()) fine = fine && name.size() <= 64 && value.is_string() && Dump(value).size() <= 514;
+    for (const auto& [name, value] : metadata->items())
+      fine = fine && name.size() <= 64 && value.is_string() && Dump(value).size() <= 514;
   }
-  if (!fine) return reader.Fail(BadValue("metadata", *metadata, "at most 16 texts of at most 512 bytes, under names of at most 64"));
+  if (!fine)
+    return reader.Fail(
+        BadValue("metadata", *metadata, "at most 16 texts of at most 512 bytes, under names of at most 64"));
   out->metadata_json = Dump(*metadata);
 }
 
 }  // namespace
 
-std::optional<ApiError> ParseResponsesRequest(std::string_view body, const RequestRules& rules, std::string_view template_source,
-                                              ResponsesRequest* out) {
+std::optional<ApiError> ParseResponsesRequest(std::string_view body, const RequestRules& rules,
+                                              std::string_view template_source, ResponsesRequest* out) {
   Json document;
   if (auto error = ParseBody(body, &document)) return error;
   if (auto error = CheckFields(document, &FieldRule::response, rules.policy)) return error;
@@ -290,7 +300,8 @@ std::optional<ApiError> ParseResponsesRequest(std::string_view body, const Reque
   reader.String("prompt_cache_key", &taken);
   reader.Bool("parallel_tool_calls", &out->parallel_tool_calls);
   int tool_calls = 0;
-  reader.Int("max_tool_calls", 0, std::numeric_limits<int>::max(), &tool_calls);  // of built-in tools, which there are none of
+  reader.Int("max_tool_calls", 0, std::numeric_limits<int>::max(),
+             &tool_calls);  // of built-in tools, which there are none of
   reader.Bool("add_generation_prompt", &out->chat.add_generation_prompt);
   if (const Json* user = reader.Get("user")) out->user_json = Dump(*user);
   if (reader.error()) return reader.error();

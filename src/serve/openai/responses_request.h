@@ -1,5 +1,5 @@
-// ResponsesRequest: the body of POST /v1/responses, checked, as the chat request that it amounts to. Stateless: nothing is
-// stored, so what refers to something stored is refused by name.
+// ResponsesRequest: the body of POST /v1/responses, checked, as the chat request that it amounts to. Stateless: nothing
+// is stored, so what refers to something stored is refused by name.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ struct ResponsesRequest {
   bool parallel_tool_calls = true;
 };
 
-std::optional<ApiError> ParseResponsesRequest(std::string_view body, const RequestRules& rules, std::string_view template_source,
-                                              ResponsesRequest* out);
+std::optional<ApiError> ParseResponsesRequest(std::string_view body, const RequestRules& rules,
+                                              std::string_view template_source, ResponsesRequest* out);
 
 }  // namespace hone
