@@ -88,7 +88,7 @@ class EngineImpl final : public Engine {
   void Finish(SequenceId id, SequenceEvent event);
   void CancelAll();
   void Deliver();
-  std::string RootOf(const SequenceRequest& request, SequenceId group) const;
+  std::string RootOf(const Sequence& sequence, SequenceId group) const;
   double EndOfQueueing(const Sequence& sequence) const;
   double EndOfTime(const Sequence& sequence) const;
   double Now() const { return runtime_.clock->Now(); }
@@ -99,7 +99,6 @@ class EngineImpl final : public Engine {
   const Runtime runtime_;
   const EngineOptions options_;
   const std::vector<int32_t> end_ids_;
-  const int short_range_;
 
   BlockPool pool_;
   KvCache cache_;
@@ -128,13 +127,11 @@ class EngineImpl final : public Engine {
   std::thread thread_;
 };
 
-// Longest sequence whose keys do not depend on how long it may get; longrope has two sets of factors.
-int ShortRange(const ModelConfig& config) {
-  double least = std::numeric_limits<int>::max();
-  for (const RopeConfig& rope : config.ropes) {
-    if (rope.scaling == RopeScaling::kLongRope) least = std::min(least, rope.original_context);
-  }
-  return static_cast<int>(least);
+// Which of the two sets of factors of longrope a sequence of this length has, for all kinds of layers.
+int LongFactors(const ModelConfig& config, int length) {
+  return static_cast<int>(std::count_if(config.ropes.begin(), config.ropes.end(), [length](const RopeConfig& rope) {
+    return rope.scaling == RopeScaling::kLongRope && length > rope.original_context;
+  }));
 }
 
 SchedulerLimits LimitsOf(const EngineOptions& options) {
@@ -153,7 +150,6 @@ EngineImpl::EngineImpl(std::shared_ptr<Model> model, std::shared_ptr<const Token
       runtime_(runtime),
       options_(resolved.options),
       end_ids_(tokenizer_->end_ids()),
-      short_range_(ShortRange(model_->config())),
       pool_(resolved.cache.blocks),
       cache_(resolved.cache),
       layers_(&cache_),
@@ -199,13 +195,13 @@ Result<std::vector<SequenceId>> EngineImpl::SubmitGroup(const SequenceRequest& r
   }
   std::vector<Mail> mail;
   std::vector<SequenceId> ids;
-  const std::string root = RootOf(request, count > 1 ? first : 0);
   for (int i = 0; i < count; ++i) {
     HONE_CHECK(callbacks[i] != nullptr);
     ids.push_back(first + static_cast<SequenceId>(i));
     mail.push_back({std::make_unique<Sequence>(ids.back(), request, std::move(callbacks[i]), seeds[i],
                                                options_.context, tokenizer_, end_ids_, Now()),
-                    0, root});
+                    0, ""});
+    mail.back().root = RootOf(*mail.back().submitted, count > 1 ? first : 0);
   }
   const std::lock_guard lock(mutex_);
   if (closed_) {  // stopped between the two locks: nobody would read the mail
@@ -219,13 +215,11 @@ Result<std::vector<SequenceId>> EngineImpl::SubmitGroup(const SequenceRequest& r
 
 // Everything but tokens that the keys and values of a prompt depend on, and the tenant. Without a prefix cache only the
 // sequences of a group share their prompt.
-std::string EngineImpl::RootOf(const SequenceRequest& request, SequenceId group) const {
+std::string EngineImpl::RootOf(const Sequence& sequence, SequenceId group) const {
   if (!options_.prefix_cache) return group == 0 ? "" : fmt::format("group {}", group);
-  const int room = options_.context - static_cast<int>(request.prompt.size());
-  const int output = request.max_tokens > 0 ? std::min(request.max_tokens, room) : room;
-  const bool is_long = static_cast<int>(request.prompt.size()) + output > short_range_;
-  const std::string format = fmt::format("{}{}", static_cast<int>(options_.kv), is_long ? " long" : "");
-  return PrefixRootText(options_.weights_digest, "", format, request.salt);
+  const std::string format =
+      fmt::format("{}/{}", static_cast<int>(options_.kv), LongFactors(model_->config(), sequence.final_length()));
+  return PrefixRootText(options_.weights_digest, "", format, sequence.request().salt);
 }
 
 void EngineImpl::Cancel(SequenceId id) {

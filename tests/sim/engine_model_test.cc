@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "base/random.h"
 #include "base/test_shared.h"
 #include "cache/kv_cache.h"
 #include "engine/engine.h"
