@@ -72,8 +72,8 @@ float Nvfp4TensorScale(float amax) {
   return std::isfinite(scale) && scale > 0 ? scale : 1.0f;
 }
 
-uint8_t Nvfp4BlockScale(float tensor_scale, const float* x) {
-  const uint8_t code = EncodeSmallFloat(kE4M3, tensor_scale * (LargestMagnitude(x, 16) / 6.0f));
+uint8_t Nvfp4BlockScale(float tensor_scale, float sixth) {
+  const uint8_t code = EncodeSmallFloat(kE4M3, tensor_scale * sixth);
   return code == 0 ? EncodeSmallFloat(kE4M3, 0.125f) : code;
 }
 

@@ -34,7 +34,8 @@ void EncodeMx(const SmallFloat& format, MxRule rule, uint8_t scale, const float*
 
 // NVFP4. The tensor's scale is what block scales were multiplied by: a weight is fp4 * (block scale / tensor scale).
 float Nvfp4TensorScale(float amax);           // 448 * 6 / amax; 1 where that is not finite
-uint8_t Nvfp4BlockScale(float tensor_scale, const float* x);  // of 16 weights, E4M3; never 0
+// E4M3; never 0. `sixth`: largest |x| of the 16 weights, divided by 6.
+uint8_t Nvfp4BlockScale(float tensor_scale, float sixth);
 void EncodeNvfp4(float tensor_scale, uint8_t block_scale, const float* x, uint8_t* codes);  // 16 weights
 
 }  // namespace hone

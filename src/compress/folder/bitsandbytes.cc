@@ -1,0 +1,118 @@
+// bitsandbytes: NF4 and FP4 in blocks of 64 with double quantisation, and LLM.int8() rows. The files load in
+// transformers without bitsandbytes touching a weight.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "compress/folder/linear_format.h"
+#include "compress/numbers/codebooks.h"
+
+namespace hone {
+namespace {
+
+constexpr int kBlock = 64, kNestedBlock = 256;
+
+template <typename T>
+void Store(const std::vector<T>& values, std::vector<std::byte>& out) {
+  std::memcpy(out.data(), values.data(), values.size() * sizeof(T));
+}
+
+const char* TorchName(DType dtype) { return dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32"; }
+
+class Bitsandbytes4 : public LinearFormat {
+ public:
+  explicit Bitsandbytes4(Codebook4 codebook) : codebook_(codebook) {}
+  Result<void> Check(int64_t rows, int64_t columns) const override {
+    if (rows * columns % 2 == 0) return {};
+    return Unsupported("an odd number of weights: two share a byte");
+  }
+  std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns, DType) const override {
+    const int64_t n = rows * columns, blocks = (n + kBlock - 1) / kBlock;
+    return {{module + ".weight", DType::kU8, Shape{n / 2, 1}},
+            {module + ".weight.absmax", DType::kU8, Shape{blocks}},
+            {module + ".weight.nested_absmax", DType::kF32, Shape{(blocks + kNestedBlock - 1) / kNestedBlock}},
+            {module + ".weight.nested_quant_map", DType::kF32, Shape{256}},
+            {module + ".weight.quant_map", DType::kF32, Shape{16}},
+            {module + ".weight.quant_state.bitsandbytes__" + name(), DType::kU8, Shape{kStateBytes}}};
+  }
+  void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool&) const override {
+    const Codebook4Tensor tensor = QuantizeCodebook4(codebook_, {m.w, static_cast<size_t>(m.rows * m.columns)}, kBlock);
+    const DoubleQuantized absmax = QuantizeAbsmax(tensor.absmax);
+    Store(tensor.packed, out[0]);
+    Store(absmax.codes, out[1]);
+    Store(absmax.nested_absmax, out[2]);
+    std::memcpy(out[3].data(), DynamicMap().data(), 256 * sizeof(float));
+    std::memcpy(out[4].data(), CodebookValues(codebook_).data(), 16 * sizeof(float));
+    // Padded with spaces, which JSON allows, so that its size is known before the offset is.
+    std::string state = fmt::format("{{\"quant_type\": \"{}\", \"blocksize\": {}, \"dtype\": \"{}\", \"shape\": [{}, {}], \"nested_blocksize\": {}, "
+                                    "\"nested_dtype\": \"float32\", \"nested_offset\": {}}}", name(), kBlock, TorchName(m.dtype), m.rows, m.columns,
+                                    kNestedBlock, static_cast<double>(absmax.offset));
+    state.resize(kStateBytes, ' ');
+    std::memcpy(out[5].data(), state.data(), state.size());
+  }
+  void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType, int64_t first, int64_t count,
+              float* w) const override {
+    const std::string_view state(reinterpret_cast<const char*>(out[5].data()), out[5].size());
+    const std::string_view key = "\"nested_offset\": ";
+    const float offset = std::strtof(state.data() + state.find(key) + key.size(), nullptr);
+    for (int64_t i = first * columns; i < (first + count) * columns; ++i) {
+      const uint8_t pair = static_cast<uint8_t>(out[0][i / 2]);
+      float nested;
+      std::memcpy(&nested, out[2].data() + 4 * (i / kBlock / kNestedBlock), 4);
+      const float absmax = DynamicMap()[static_cast<uint8_t>(out[1][i / kBlock])] * nested + offset;
+      *w++ = CodebookValues(codebook_)[i % 2 == 0 ? pair >> 4 : pair & 15] * absmax;
+    }
+  }
+  std::string ConfigJson(DType dtype) const override {
+    return fmt::format("{{\"_load_in_4bit\": true, \"_load_in_8bit\": false, \"bnb_4bit_compute_dtype\": \"{}\", \"bnb_4bit_quant_storage\": \"uint8\", "
+                       "\"bnb_4bit_quant_type\": \"{}\", \"bnb_4bit_use_double_quant\": true, \"llm_int8_enable_fp32_cpu_offload\": false, "
+                       "\"llm_int8_has_fp16_weight\": false, \"llm_int8_skip_modules\": null, \"llm_int8_threshold\": 6.0, \"load_in_4bit\": true, "
+                       "\"load_in_8bit\": false, \"quant_method\": \"bitsandbytes\"}}", TorchName(dtype), name());
+  }
+
+ private:
+  static constexpr int64_t kStateBytes = 256;
+  const char* name() const { return codebook_ == Codebook4::kNf4 ? "nf4" : "fp4"; }
+  const Codebook4 codebook_;
+};
+
+class Bitsandbytes8 : public LinearFormat {
+ public:
+  Result<void> Check(int64_t, int64_t) const override { return {}; }
+  std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns, DType) const override {
+    return {{module + ".weight", DType::kI8, Shape{rows, columns}},
+            {module + ".SCB", DType::kF32, Shape{rows}},
+            {module + ".weight_format", DType::kU8, Shape{}}};
+  }
+  void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
+    threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
+      for (size_t r = begin; r < end; ++r) {
+        const float scale = QuantizeInt8Row({m.w + static_cast<int64_t>(r) * m.columns, static_cast<size_t>(m.columns)}, 0,
+                                            reinterpret_cast<int8_t*>(out[0].data() + static_cast<int64_t>(r) * m.columns)).absmax;
+        std::memcpy(out[1].data() + 4 * r, &scale, 4);
+      }
+    });
+    out[2][0] = std::byte{0};  // rows one after the other
+  }
+  void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType, int64_t first, int64_t count,
+              float* w) const override {
+    for (int64_t r = first; r < first + count; ++r) {
+      const float scale = LoadAs(DType::kF32, out[1].data() + 4 * r) / 127;
+      for (int64_t i = 0; i < columns; ++i) *w++ = static_cast<float>(static_cast<int8_t>(out[0][r * columns + i])) * scale;
+    }
+  }
+  std::string ConfigJson(DType) const override {
+    return "{\"_load_in_4bit\": false, \"_load_in_8bit\": true, \"llm_int8_enable_fp32_cpu_offload\": false, \"llm_int8_has_fp16_weight\": false, "
+           "\"llm_int8_skip_modules\": null, \"llm_int8_threshold\": 6.0, \"load_in_4bit\": false, \"load_in_8bit\": true, "
+           "\"quant_method\": \"bitsandbytes\"}";
+  }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<LinearFormat>> MakeBitsandbytes4(const LinearScheme& scheme) {
+  return std::unique_ptr<LinearFormat>(new Bitsandbytes4(scheme.method == "nf4" ? Codebook4::kNf4 : Codebook4::kFp4));
+}
+Result<std::unique_ptr<LinearFormat>> MakeBitsandbytes8(const LinearScheme&) { return std::unique_ptr<LinearFormat>(new Bitsandbytes8); }
+
+}  // namespace hone

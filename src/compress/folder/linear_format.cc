@@ -1,0 +1,69 @@
+// The list of formats, and the few things they share.
+#include "compress/folder/linear_format.h"
+
+#include <cstring>
+
+#include "base/check.h"
+#include "tensor/float16.h"
+
+namespace hone {
+
+#define HONE_LINEAR_FORMAT(method, format, Make) Result<std::unique_ptr<LinearFormat>> Make(const LinearScheme& scheme);
+#include "compress/folder/formats.inc"
+#undef HONE_LINEAR_FORMAT
+
+Result<std::unique_ptr<LinearFormat>> MakeLinearFormat(const LinearScheme& scheme) {
+  std::string known;
+#define HONE_LINEAR_FORMAT(method_name, format_name, Make)                                          \
+  if (scheme.method == method_name && scheme.format == format_name) return Make(scheme);            \
+  known += (known.empty() ? "" : ", ") + std::string(method_name) + " in " + std::string(format_name);
+#include "compress/folder/formats.inc"
+#undef HONE_LINEAR_FORMAT
+  return UsageError("--method " + scheme.method + " with --format " + scheme.format + " is not there; wanted one of " + known);
+}
+
+float RoundTo(DType dtype, float x) {
+  return dtype == DType::kF16 ? F16ToF32(F32ToF16(x)) : dtype == DType::kBF16 ? Bf16ToF32(F32ToBf16(x)) : x;
+}
+
+void StoreAs(DType dtype, float x, std::byte* out) {
+  if (dtype == DType::kF32) return void(std::memcpy(out, &x, sizeof(x)));
+  const uint16_t half = dtype == DType::kF16 ? F32ToF16(x) : F32ToBf16(x);
+  std::memcpy(out, &half, sizeof(half));
+}
+
+float LoadAs(DType dtype, const std::byte* in) {
+  if (dtype == DType::kF32) {
+    float x;
+    std::memcpy(&x, in, sizeof(x));
+    return x;
+  }
+  uint16_t half;
+  std::memcpy(&half, in, sizeof(half));
+  return dtype == DType::kF16 ? F16ToF32(half) : Bf16ToF32(half);
+}
+
+void BitWriter::Put(uint64_t index, int bits, uint32_t code) {
+  const uint64_t bit = index * bits, word = bit / 32;
+  const int shift = static_cast<int>(bit % 32);
+  const auto add = [&](uint64_t w, uint32_t value) {
+    uint32_t old;
+    std::memcpy(&old, words_ + 4 * w, 4);
+    old |= value;
+    std::memcpy(words_ + 4 * w, &old, 4);
+  };
+  add(word, code << shift);
+  if (shift + bits > 32) add(word + 1, code >> (32 - shift));
+}
+
+uint32_t GetBits(const std::byte* words, uint64_t index, int bits) {
+  const uint64_t bit = index * bits, word = bit / 32;
+  const int shift = static_cast<int>(bit % 32);
+  uint32_t low, high = 0;
+  std::memcpy(&low, words + 4 * word, 4);
+  if (shift + bits > 32) std::memcpy(&high, words + 4 * (word + 1), 4);
+  const uint64_t both = (uint64_t{high} << 32) | low;
+  return static_cast<uint32_t>(both >> shift) & ((1u << bits) - 1);
+}
+
+}  // namespace hone

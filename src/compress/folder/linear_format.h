@@ -1,0 +1,71 @@
+// LinearFormat: how one linear layer's weight [out, in] lies in a quantised Hugging Face folder: the tensors that take
+// its place, their bytes, and what config.json says about them. One file a family of formats, one line in formats.inc.
+// Layouts: docs/quantize.md and the formats' own pages.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/threads.h"
+#include "formats/named_tensor.h"
+
+namespace hone {
+
+struct LinearScheme {
+  std::string method;      // rtn, fp8, mxfp4, nvfp4, nf4, fp4, llm-int8
+  std::string format;      // compressed-tensors, gptq, awq, bitsandbytes
+  int bits = 4;
+  int64_t group = 128;     // columns; 0: a whole row
+  bool symmetric = true;
+};
+
+struct LinearWeight {
+  const float* w = nullptr;  // [rows, columns]
+  int64_t rows = 0, columns = 0;
+  DType dtype = DType::kBF16;  // of the original: F32, F16 or BF16
+  float shared_amax = 0;       // largest |w| of the layers that one engine fuses with this one (q, k, v; gate, up)
+};
+
+class LinearFormat {
+ public:
+  virtual ~LinearFormat() = default;
+
+  // Whether a weight of this shape can be written; an error says why not.
+  virtual Result<void> Check(int64_t rows, int64_t columns) const = 0;
+  // The tensors that take the place of `module`.weight.
+  virtual std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns, DType dtype) const = 0;
+  // Their bytes, in that order. outputs[i] has the size of Outputs()[i].
+  virtual void Encode(const LinearWeight& weight, std::span<std::vector<std::byte>> outputs, ThreadPool& threads) const = 0;
+  // What a reader makes of them: rows [first, first + count) to w.
+  virtual void Decode(std::span<const std::span<const std::byte>> outputs, int64_t rows, int64_t columns, DType dtype, int64_t first,
+                      int64_t count, float* w) const = 0;
+  // quantization_config of config.json, a JSON object.
+  virtual std::string ConfigJson(DType dtype) const = 0;
+  // Further files of the folder: name, contents.
+  virtual std::vector<std::pair<std::string, std::string>> Files(DType) const { return {}; }
+  virtual bool needs_shared_amax() const { return false; }
+};
+
+// Errors (kUsage) list what can be combined.
+Result<std::unique_ptr<LinearFormat>> MakeLinearFormat(const LinearScheme& scheme);
+
+// A number as a tensor of this dtype stores it.
+float RoundTo(DType dtype, float x);
+void StoreAs(DType dtype, float x, std::byte* out);
+float LoadAs(DType dtype, const std::byte* in);
+
+// Codes of `bits` bits one after the other, low bits first, in little-endian 32-bit words.
+class BitWriter {
+ public:
+  explicit BitWriter(std::byte* words) : words_(words) {}
+  void Put(uint64_t index, int bits, uint32_t code);  // the index-th code; the words start as zeros
+ private:
+  std::byte* words_;
+};
+uint32_t GetBits(const std::byte* words, uint64_t index, int bits);
+
+}  // namespace hone

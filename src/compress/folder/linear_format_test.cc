@@ -1,0 +1,196 @@
+// Against files that the real tools wrote from the same base model (goldens/compress/quant/foreign), and packed words
+// (goldens/compress/quant/packing).
+#include "compress/folder/linear_format.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/random.h"
+#include "base/test_shared.h"
+#include "formats/safetensors.h"
+#include "tensor/float16.h"
+
+namespace hone {
+namespace {
+
+struct Encoded {
+  std::vector<TensorInfo> infos;
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<std::span<const std::byte>> spans() const { return {bytes.begin(), bytes.end()}; }
+};
+
+Encoded Encode(const LinearFormat& format, const std::string& module, const LinearWeight& weight) {
+  ThreadPool threads(2);
+  Encoded out{format.Outputs(module, weight.rows, weight.columns, weight.dtype), {}};
+  for (const TensorInfo& info : out.infos) out.bytes.emplace_back(info.bytes());
+  format.Encode(weight, out.bytes, threads);
+  return out;
+}
+
+std::vector<float> Halves(const TensorView& view) {
+  std::vector<float> out(view.shape.elements());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = F16ToF32(view.as<uint16_t>()[i]);
+  return out;
+}
+
+float Amax(const std::vector<float>& w) {
+  float amax = 0;
+  for (const float x : w) amax = std::max(amax, std::fabs(x));
+  return amax;
+}
+
+TEST(LinearFormat, SameTensorsAsTheRealTools) {
+  HONE_NEED_SHARED(folder, "goldens/compress/quant/foreign");
+  const auto base = SafetensorsFile::OpenFolder(folder + "/base");
+  ASSERT_TRUE(base);
+  const struct {
+    const char* golden;
+    LinearScheme scheme;
+  } cases[] = {{"ct-pack-w4a16-asym", {"rtn", "compressed-tensors", 4, 32, false}},
+               {"ct-pack-w3a16-sym", {"rtn", "compressed-tensors", 3, 32, true}},
+               {"ct-fp8-channel-token", {"fp8", "compressed-tensors"}},
+               {"ct-mxfp4a16", {"mxfp4", "compressed-tensors"}},
+               {"ct-nvfp4a16", {"nvfp4", "compressed-tensors"}},
+               {"bnb-nf4-dq", {"nf4", "bitsandbytes"}},
+               {"bnb-int8", {"llm-int8", "bitsandbytes"}}};
+  for (const auto& c : cases) {
+    const auto golden = SafetensorsFile::OpenFolder(folder + "/" + c.golden);
+    ASSERT_TRUE(golden) << c.golden;
+    const auto format = MakeLinearFormat(c.scheme);
+    ASSERT_TRUE(format) << format.error().message;
+    int compared = 0;
+    for (const NamedTensor& tensor : (*base)->tensors()) {
+      if (!tensor.name.ends_with("_proj.weight")) continue;
+      const std::string module = tensor.name.substr(0, tensor.name.size() - 7);
+      const std::vector<float> w = Halves(tensor.view);
+      LinearWeight weight{w.data(), tensor.view.shape[0], tensor.view.shape[1], DType::kF16, Amax(w)};
+      for (const char* part : {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"}) {  // what engines fuse shares a scale
+        const bool attention = module.find("self_attn") != std::string::npos, fused_ffn = module.find("down") == std::string::npos;
+        if (module.find("o_proj") != std::string::npos || (!attention && !fused_ffn)) continue;
+        const NamedTensor* other = (*base)->FindTensor(module.substr(0, module.rfind('.') + 1) + part + ".weight");
+        if (other != nullptr) weight.shared_amax = std::max(weight.shared_amax, Amax(Halves(other->view)));
+      }
+      const Encoded got = Encode(**format, module, weight);
+      for (size_t i = 0; i < got.infos.size(); ++i) {
+        const NamedTensor* wanted = (*golden)->FindTensor(got.infos[i].name);
+        ASSERT_NE(wanted, nullptr) << c.golden << " " << got.infos[i].name;
+        EXPECT_EQ(Info(wanted->view.type).name, Info(got.infos[i].type).name) << c.golden << " " << got.infos[i].name;
+        if (got.infos[i].name.find("quant_state") != std::string::npos) continue;  // the same JSON, padded
+        ASSERT_TRUE(wanted->view.shape == got.infos[i].shape) << c.golden << " " << got.infos[i].name << wanted->view.shape.ToString();
+        int64_t differ = 0;
+        for (size_t b = 0; b < got.bytes[i].size(); ++b) differ += got.bytes[i][b] != wanted->view.data[b];
+        // bitsandbytes searches its map of scales only approximately, and sums their mean in another order.
+        const bool nested = got.infos[i].name.find("absmax") != std::string::npos;
+        EXPECT_LE(differ, nested ? 6 : 0) << c.golden << " " << got.infos[i].name << " of " << got.bytes[i].size();
+      }
+      // What a reader makes of our tensors is near the original.
+      std::vector<float> back(w.size());
+      (*format)->Decode(got.spans(), weight.rows, weight.columns, DType::kF16, 0, weight.rows, back.data());
+      double error = 0, power = 0;
+      for (size_t i = 0; i < w.size(); ++i) error += std::pow(back[i] - w[i], 2), power += std::pow(w[i], 2);
+      EXPECT_LT(std::sqrt(error / power), c.scheme.bits == 3 ? 0.3 : 0.2) << c.golden << " " << module;
+      ++compared;
+    }
+    EXPECT_EQ(compared, 14) << c.golden;
+  }
+}
+
+TEST(LinearFormat, PackedWords) {
+  HONE_NEED_SHARED(folder, "goldens/compress/quant/packing");
+  for (const int bits : {2, 3, 4, 5, 6, 7, 8}) {
+    const auto file = SafetensorsFile::Open(folder + "/ct-b" + std::to_string(bits) + ".safetensors");
+    ASSERT_TRUE(file);
+    const TensorView &codes = (*file)->FindTensor("codes")->view, &packed = (*file)->FindTensor("packed")->view;
+    std::vector<std::byte> row(packed.row_bytes());
+    for (int64_t r = 0; r < codes.shape[0]; ++r) {
+      std::fill(row.begin(), row.end(), std::byte{0});
+      BitWriter writer(row.data());
+      for (int64_t i = 0; i < codes.shape[1]; ++i) {
+        writer.Put(i, bits, static_cast<uint32_t>(codes.as<int8_t>()[r * codes.shape[1] + i] + (1 << (bits - 1))));
+      }
+      EXPECT_EQ(std::memcmp(row.data(), packed.data + r * row.size(), row.size()), 0) << bits << " row " << r;
+      for (int64_t i = 0; i < codes.shape[1]; ++i) {
+        EXPECT_EQ(static_cast<int>(GetBits(row.data(), i, bits)) - (1 << (bits - 1)), codes.as<int8_t>()[r * codes.shape[1] + i]);
+      }
+    }
+  }
+  // GPTQ and AWQ: weights that are the codes minus the zeros of a golden file, so that its words must come out where the
+  // grid is the same (scale 1, a group that reaches both ends of the range).
+  for (const char* name : {"gptq-b2", "gptq-b3", "gptq-b4", "gptq-b8", "awq-gemm"}) {
+    const auto file = SafetensorsFile::Open(folder + "/" + name + ".safetensors");
+    ASSERT_TRUE(file);
+    const bool awq = std::string(name).starts_with("awq");
+    const int bits = awq ? 4 : name[6] - '0';
+    const auto view = [&](const char* tensor) -> const TensorView& { return (*file)->FindTensor(tensor)->view; };
+    std::vector<float> w(32 * 128);
+    bool whole = true;
+    for (int64_t r = 0; r < 32; ++r) {
+      for (int64_t g = 0; g < 2; ++g) {
+        int low = 255, high = 0;
+        for (int64_t i = 64 * g; i < 64 * (g + 1); ++i) {
+          const int code = view("codes").as<uint8_t>()[i * 32 + r], zero = view("zeros").as<uint8_t>()[g * 32 + r];
+          low = std::min(low, code), high = std::max(high, code);
+          w[r * 128 + i] = static_cast<float>(code - zero);
+        }
+        whole &= low == 0 && high == (1 << bits) - 1;
+      }
+    }
+    const auto format = MakeLinearFormat({"rtn", awq ? "awq" : "gptq", bits, 64, false});
+    ASSERT_TRUE(format);
+    const Encoded got = Encode(**format, "m", {w.data(), 32, 128, DType::kF32, 0});
+    std::vector<float> back(w.size());
+    (*format)->Decode(got.spans(), 32, 128, DType::kF32, 0, 32, back.data());
+    if (whole) {
+      EXPECT_EQ(std::memcmp(got.bytes[0].data(), view("qweight").data, got.bytes[0].size()), 0) << name;
+      EXPECT_EQ(std::memcmp(got.bytes[1].data(), view(awq ? "qzeros" : "qzeros_v2").data, got.bytes[1].size()), 0) << name;
+      EXPECT_EQ(back, w) << name;
+    }
+    // The golden's own words, read.
+    std::vector<std::byte> ones(2 * 2 * 32);
+    for (int i = 0; i < 64; ++i) StoreAs(DType::kF16, 1.0f, ones.data() + 2 * i);
+    const TensorView &qweight = view("qweight"), &qzeros = view(awq ? "qzeros" : "qzeros_v2");
+    const std::span<const std::byte> words[] = {{qweight.data, qweight.bytes()}, {qzeros.data, qzeros.bytes()}, ones, {}};
+    (*format)->Decode(words, 32, 128, DType::kF32, 0, 32, back.data());
+    EXPECT_EQ(back, w) << name;
+  }
+}
+
+TEST(LinearFormat, ShapesAndSchemesThatCannotWorkAreRefused) {
+  const auto message = [](const LinearScheme& scheme, int64_t rows, int64_t columns) {
+    const auto format = MakeLinearFormat(scheme);
+    if (!format) return format.error().message;
+    const Result<void> checked = (*format)->Check(rows, columns);
+    return checked ? std::string() : checked.error().message;
+  };
+  EXPECT_EQ(message({"rtn", "compressed-tensors", 4, 128}, 64, 256), "");
+  EXPECT_NE(message({"rtn", "compressed-tensors", 4, 128}, 64, 192).find("no whole groups of 128"), std::string::npos);
+  EXPECT_NE(message({"rtn", "compressed-tensors", 9, 128}, 64, 256).find("--bits 9"), std::string::npos);
+  EXPECT_NE(message({"rtn", "gptq", 5, 128}, 64, 256).find("--bits 5"), std::string::npos);
+  EXPECT_NE(message({"rtn", "gptq", 3, 128}, 40, 256).find("whole 32-bit words"), std::string::npos);
+  EXPECT_NE(message({"rtn", "awq", 4, 128, true}, 64, 256).find("--asym"), std::string::npos);
+  EXPECT_NE(message({"rtn", "awq", 4, 128, false}, 63, 256).find("eight a word"), std::string::npos);
+  EXPECT_NE(message({"nvfp4", "compressed-tensors"}, 64, 40).find("NVFP4"), std::string::npos);
+  EXPECT_NE(message({"hqq", "gptq"}, 64, 64).find("rtn in compressed-tensors"), std::string::npos);
+}
+
+TEST(LinearFormat, TinyWeightsKeepFiniteScales) {
+  std::vector<float> w(64 * 64, 1e-30f);
+  for (const LinearScheme& scheme : {LinearScheme{"rtn", "compressed-tensors", 4, 32, true}, LinearScheme{"rtn", "compressed-tensors", 4, 32, false},
+                                     LinearScheme{"rtn", "gptq", 4, 32, true}, LinearScheme{"rtn", "awq", 4, 32, false},
+                                     LinearScheme{"fp8", "compressed-tensors"}, LinearScheme{"nvfp4", "compressed-tensors"},
+                                     LinearScheme{"mxfp4", "compressed-tensors"}, LinearScheme{"nf4", "bitsandbytes"}}) {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      const auto format = MakeLinearFormat(scheme);
+      ASSERT_TRUE(format);
+      const Encoded got = Encode(**format, "m", {w.data(), 64, 64, dtype, 1e-30f});
+      std::vector<float> back(w.size());
+      (*format)->Decode(got.spans(), 64, 64, dtype, 0, 64, back.data());
+      for (const float x : back) ASSERT_TRUE(std::isfinite(x) && std::fabs(x) < 1e-4f) << scheme.method << " " << scheme.format << " " << x;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hone
