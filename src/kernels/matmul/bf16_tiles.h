@@ -5,9 +5,10 @@
 // of a block. Everything lies in tiles of 16 rows by 64 bytes, as TDPBF16PS reads them, a *step* being 32 elements of K:
 //
 //   x        [row block][step][16 rows][32 of K]              a row block is 16 rows
-//   weights  [step][panel][16 pairs of K][16 columns][2]
+//   weights  [part of 4 steps][panel][step of the part][16 pairs of K][16 columns][2]
 //   sums     [row block][panel][16 rows][16 columns] F32
 //
+// which is how BF16 weights lie in memory anyway when K is a multiple of 128 (panel_format.h): they are multiplied from there.
 // Each product of two BF16 is exact in F32; an output sums pairs of K in order, so its bits depend on its row of x alone.
 #pragma once
 
@@ -21,15 +22,19 @@ constexpr int kBf16Stretch = 512;
 constexpr int kStepK = 32;
 constexpr int kTileBytes = 1024;
 constexpr int kRowsOfBlock = 16;
+constexpr int kStepsOfPart = kFloatStretch / kStepK;
+
+// Offset of a step's tile of panel 0 in unpacked weights; that of panel 1 is kStepsOfPart tiles further.
+constexpr int WeightTile(int step) { return (step / kStepsOfPart * 2 * kStepsOfPart + step % kStepsOfPart) * kTileBytes; }
 
 // `rows` rows (at most 16; the others become zero) of `k` F32, rounded to the nearest BF16, to [ceil(k / 32)] tiles. K past k is zero.
 using RoundBf16Fn = void (*)(const float* x, int64_t x_stride, int rows, int k, uint8_t* tiles);
 
-// Unpacked codes of one panel (UnpackCodesFn) to BF16 tiles, 2 * kTileBytes apart. k is a multiple of 32. mins may be null.
+// Unpacked codes of one panel (UnpackCodesFn) to BF16 tiles at tiles + WeightTile(step). k is a multiple of 32. mins may be null.
 //   weight = scale * (code - offset) + min in F32, times kBf16Nudge, upper 16 bits
 using Bf16OfCodesFn = void (*)(const uint8_t* codes, const float* scales, const float* mins, int k, int group, int offset, uint8_t* tiles);
 
-// Packed chunks of a float format to BF16 tiles, 2 * kTileBytes apart; K past k becomes zero. k is at most kFloatStretch.
+// Packed chunks of a float format to at most kStepsOfPart tiles that follow each other; K past k becomes zero.
 using Bf16OfFloatsFn = void (*)(const uint8_t* chunks, int k, uint8_t* tiles);
 
 // Cutting a float to its upper half loses up to a unit of BF16, always towards zero. A factor of 1 + 2^-8.5 before the cut centres
@@ -41,16 +46,23 @@ struct Bf16Tile {
   const uint8_t* x;         // of this stretch; row blocks are `steps` tiles apart
   const uint8_t* weights;
   int steps;
-  int rows, columns;        // what counts of the last row block and panel
-  float* sums;              // between stretches; also scratch for ragged edges: [row block, rounded up to 2][2][256]
-  bool first, last;         // the first stretch starts from the bias, the last writes y
-  const float* bias;        // [32]
-  float* y;
-  int64_t y_stride;         // floats
+  int row_blocks;
+  float* sums;              // [row block][panel][256], what all stretches so far add up to
+  const float* bias;        // [32], where the first stretch starts; nullptr: start from sums
   const uint8_t* ahead;     // ask for these bytes while multiplying
   int ahead_bytes;
 };
 using MultiplyBf16Fn = void (*)(const Bf16Tile& tile);
+
+// Writes sums to rows of y. Those of columns [32 i, 32 i + 32) begin at sums + i * tile_stride.
+struct Bf16Sums {
+  const float* sums;
+  int64_t tile_stride;
+  int rows, columns;
+  float* y;
+  int64_t y_stride;
+};
+using StoreBf16Fn = void (*)(const Bf16Sums& sums);
 
 // What a thread does before its first MultiplyBf16 and after its last.
 using ConfigureTilesFn = void (*)();
@@ -61,6 +73,7 @@ using ConfigureTilesFn = void (*)();
   void Bf16OfF16##isa(const uint8_t* chunks, int k, uint8_t* tiles);                                                           \
   void Bf16OfBf16##isa(const uint8_t* chunks, int k, uint8_t* tiles);                                                          \
   void MultiplyBf16##isa(const Bf16Tile& tile);                                                                                \
+  void StoreBf16##isa(const Bf16Sums& sums);                                                                                   \
   void ConfigureTiles##isa();                                                                                                  \
   void ReleaseTiles##isa();
 #include "kernels/matmul/bf16_tiles.inc"

@@ -10,8 +10,6 @@
 namespace hone {
 namespace {
 
-constexpr int kPanelStep = 2 * kTileBytes;  // from step to step of one panel
-
 // The upper halves of `even` and `odd` as pairs: one row of a tile of W.
 inline __m512i UpperHalves(__m512 even, __m512 odd) {
   const __m512i from = _mm512_set4_epi32(0x0000'0f0e, 0x0000'0b0a, 0x0000'0706, 0x0000'0302);
@@ -26,8 +24,8 @@ inline __m512 Magic(__m512i shifted) {
 template <int kGroup>
 inline void OfCodes(const uint8_t* codes, const float* scales, const float* mins, int k, int offset, uint8_t* tiles) {
   const __m512 nudge = _mm512_set1_ps(kBf16Nudge), magic = _mm512_set1_ps(-256.0f - static_cast<float>(offset));
-  for (int k0 = 0; k0 < k; k0 += kStepK, tiles += kPanelStep) {
-    uint8_t* out = tiles;
+  for (int step = 0; step < k / kStepK; ++step) {
+    uint8_t* out = tiles + WeightTile(step);
     for (int g = 0; g < kStepK / kGroup; ++g, scales += kPanelRows) {
       const __m512 scale = _mm512_mul_ps(_mm512_loadu_ps(scales), nudge);
       __m512 min = _mm512_mul_ps(scale, magic);
@@ -46,29 +44,41 @@ inline void OfCodes(const uint8_t* codes, const float* scales, const float* mins
   }
 }
 
-// Zeroes the rows of tiles from pair `pair` to the end of its step.
+// Zeroes the rows of a tile from pair `pair` to its end.
 inline void ZeroToStep(uint8_t* tiles, int pair) {
-  for (; pair % 16 != 0; ++pair) _mm512_store_si512(tiles + pair / 16 * kPanelStep + pair % 16 * 64, _mm512_setzero_si512());
+  for (; pair % 16 != 0; ++pair) _mm512_store_si512(tiles + 64 * pair, _mm512_setzero_si512());
 }
 
 
+// Cache lines to ask for while multiplying: packed weights for L2, a share a step.
+struct Ahead {
+  const uint8_t* at;
+  const uint8_t* end;
+  int lines;  // a step
+};
+
+inline void Ask(Ahead& ahead) {
+  for (int i = 0; i < ahead.lines && ahead.at < ahead.end; ++i, ahead.at += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(ahead.at), _MM_HINT_T1);
+  }
+}
 // Sums of kBlocks row blocks by two panels into tiles 0 .. 2 * kBlocks - 1, over all steps.
 template <int kBlocks>
-inline void Steps(const Bf16Tile& t, const uint8_t* x, const uint8_t*& ahead, const uint8_t* ahead_end, int lines) {
+inline void Steps(const Bf16Tile& t, const uint8_t* x, Ahead& ahead) {
   const int64_t block = int64_t{t.steps} * kTileBytes;
-  const uint8_t* w = t.weights;
-  for (int step = 0; step < t.steps; ++step, x += kTileBytes, w += kPanelStep) {
+  for (int step = 0; step < t.steps; ++step, x += kTileBytes) {
+    const uint8_t* w = t.weights + WeightTile(step);
     _tile_loadd(6, w, 64);
     _tile_loadd(4, x, 64);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, w + kTileBytes, 64);
+    _tile_loadd(7, w + kStepsOfPart * kTileBytes, 64);
     _tile_dpbf16ps(1, 4, 7);
     if constexpr (kBlocks == 2) {
       _tile_loadd(5, x + block, 64);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
-    for (int i = 0; i < lines && ahead < ahead_end; ++i, ahead += 64) _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T1);
+    Ask(ahead);
   }
 }
 
@@ -106,7 +116,7 @@ void Bf16OfF16Amx(const uint8_t* chunks, int k, uint8_t* tiles) {
   for (int pair = 0; pair < pairs; ++pair, chunks += 64) {
     const __m256i even = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunks));
     const __m256i odd = 2 * pair + 1 < k ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunks + 32)) : _mm256_setzero_si256();
-    _mm512_store_si512(tiles + pair / 16 * kPanelStep + pair % 16 * 64,
+    _mm512_store_si512(tiles + 64 * pair,
                        UpperHalves(_mm512_mul_ps(_mm512_cvtph_ps(even), nudge), _mm512_mul_ps(_mm512_cvtph_ps(odd), nudge)));
   }
   ZeroToStep(tiles, pairs);
@@ -115,11 +125,11 @@ void Bf16OfF16Amx(const uint8_t* chunks, int k, uint8_t* tiles) {
 void Bf16OfBf16Amx(const uint8_t* chunks, int k, uint8_t* tiles) {
   int pair = 0;
   for (; 2 * pair + 1 < k; ++pair, chunks += 64) {
-    _mm512_store_si512(tiles + pair / 16 * kPanelStep + pair % 16 * 64, _mm512_loadu_si512(chunks));
+    _mm512_store_si512(tiles + 64 * pair, _mm512_loadu_si512(chunks));
   }
   if (k % 2 != 0) {  // an odd last element stands alone
     const __m512i last = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunks)));
-    _mm512_store_si512(tiles + pair / 16 * kPanelStep + pair % 16 * 64, last);
+    _mm512_store_si512(tiles + 64 * pair, last);
     ++pair;
   }
   ZeroToStep(tiles, pair);
@@ -127,57 +137,48 @@ void Bf16OfBf16Amx(const uint8_t* chunks, int k, uint8_t* tiles) {
 
 void MultiplyBf16Amx(const Bf16Tile& t) {
   TilesSeeMemory();
-  const int pairs = (t.rows + 2 * kRowsOfBlock - 1) / (2 * kRowsOfBlock);
-  const uint8_t* ahead = t.ahead;
-  const uint8_t* ahead_end = t.ahead + t.ahead_bytes;
-  const int visits = pairs * t.steps, lines = visits == 0 ? 0 : (t.ahead_bytes / 64 + visits - 1) / visits;
-  for (int pair = 0; pair < pairs; ++pair) {
-    const int row = 2 * kRowsOfBlock * pair;
-    const bool two = t.rows - row > kRowsOfBlock;
-    float* sums = t.sums + pair * 1024;
-    if (!t.first) {
-      _tile_loadd(0, sums, 64);
-      _tile_loadd(1, sums + 256, 64);
-      _tile_loadd(2, sums + 512, 64);
-      _tile_loadd(3, sums + 768, 64);
-    } else if (t.bias != nullptr) {  // every row of a tile from the same 64 bytes
+  const int visits = (t.row_blocks + 1) / 2 * t.steps, lines = visits == 0 ? 0 : (t.ahead_bytes / 64 + visits - 1) / visits;
+  Ahead ahead{t.ahead, t.ahead + t.ahead_bytes, lines};
+  for (int block = 0; block < t.row_blocks; block += 2) {
+    const bool two = block + 1 < t.row_blocks;
+    float* sums = t.sums + block * 512;
+    if (t.bias != nullptr) {  // every row of a tile from the same 64 bytes
       _tile_loadd(0, t.bias, 0);
       _tile_loadd(1, t.bias + 16, 0);
       _tile_loadd(2, t.bias, 0);
       _tile_loadd(3, t.bias + 16, 0);
     } else {
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
+      _tile_loadd(0, sums, 64);
+      _tile_loadd(1, sums + 256, 64);
+      if (two) {
+        _tile_loadd(2, sums + 512, 64);
+        _tile_loadd(3, sums + 768, 64);
+      }
     }
-    const uint8_t* x = t.x + int64_t{2} * pair * t.steps * kTileBytes;
-    two ? Steps<2>(t, x, ahead, ahead_end, lines) : Steps<1>(t, x, ahead, ahead_end, lines);
-
-    float* y = t.y + row * t.y_stride;
-    if (t.last && t.columns == 32 && t.rows - row >= 2 * kRowsOfBlock) {
-      const int64_t bytes = 4 * t.y_stride;
-      _tile_stored(0, y, bytes);
-      _tile_stored(1, y + 16, bytes);
-      _tile_stored(2, y + 16 * t.y_stride, bytes);
-      _tile_stored(3, y + 16 * t.y_stride + 16, bytes);
-      continue;
-    }
+    const uint8_t* x = t.x + int64_t{block} * t.steps * kTileBytes;
+    two ? Steps<2>(t, x, ahead) : Steps<1>(t, x, ahead);
     _tile_stored(0, sums, 64);
     _tile_stored(1, sums + 256, 64);
     if (two) {
       _tile_stored(2, sums + 512, 64);
       _tile_stored(3, sums + 768, 64);
     }
-    if (!t.last) continue;
-    TilesSeeMemory();
-    const int rows = t.rows - row < 32 ? t.rows - row : 32;
-    const int first = t.columns < 16 ? t.columns : 16;
-    for (int r = 0; r < rows; ++r) {
-      const float* from = sums + r / 16 * 512 + r % 16 * 16;
-      memcpy(y + r * t.y_stride, from, 4 * first);
-      if (t.columns > 16) memcpy(y + r * t.y_stride + 16, from + 256, 4 * (t.columns - 16));
+  }
+}
+
+void StoreBf16Amx(const Bf16Sums& t) {
+  TilesSeeMemory();
+  for (int row = 0; row < t.rows; ++row) {
+    const float* from = t.sums + row / 16 * 512 + row % 16 * 16;
+    float* to = t.y + row * t.y_stride;
+    int left = t.columns;
+    for (; left >= 32; left -= 32, from += t.tile_stride, to += 32) {
+      _mm512_storeu_ps(to, _mm512_load_ps(from));
+      _mm512_storeu_ps(to + 16, _mm512_load_ps(from + 256));
     }
+    const uint32_t valid = (uint32_t{1} << left) - 1;
+    if (left > 0) _mm512_mask_storeu_ps(to, static_cast<__mmask16>(valid), _mm512_load_ps(from));
+    if (left > 16) _mm512_mask_storeu_ps(to + 16, static_cast<__mmask16>(valid >> 16), _mm512_load_ps(from + 256));
   }
 }
 

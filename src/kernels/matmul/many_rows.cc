@@ -18,8 +18,8 @@ namespace {
 
 constexpr Bf16Arithmetic kBf16Arithmetics[] = {
 #define HONE_BF16_TILES(isa)                                                                                                  \
-  {Isa::k##isa, RoundBf16##isa, Bf16OfCodes##isa, Bf16OfF16##isa, Bf16OfBf16##isa, MultiplyBf16##isa, ConfigureTiles##isa, \
-   ReleaseTiles##isa},
+  {Isa::k##isa, RoundBf16##isa, Bf16OfCodes##isa, Bf16OfF16##isa, Bf16OfBf16##isa, MultiplyBf16##isa, StoreBf16##isa,       \
+   ConfigureTiles##isa, ReleaseTiles##isa},
 #include "kernels/matmul/bf16_tiles.inc"
 #undef HONE_BF16_TILES
 };
@@ -41,16 +41,20 @@ StretchBytes BytesOf(const PackedMatrix& w, int64_t tile, int64_t k0) {
           w.panels_of(tile) * k / format.chunk * static_cast<int64_t>(format.chunk_bytes())};
 }
 
-void Unpack(const PackedMatrix& w, int64_t tile, int64_t k0, ManyRowsBuffer& buffer) {
+// The stretch at k0 of a tile as BF16 tiles: in the buffer, or where it lies.
+const uint8_t* Unpack(const PackedMatrix& w, int64_t tile, int64_t k0, ManyRowsBuffer& buffer) {
   const MatmulKernel& kernel = w.kernel();
   const PanelFormat& format = *kernel.format;
   const Bf16Arithmetic& bf16 = *w.many_rows();
   const int64_t end = std::min<int64_t>(w.k(), k0 + kBf16Stretch);
+  if (format.type == DType::kBF16 && w.k() % kFloatStretch == 0 && w.panels_of(tile) == 2) {
+    return reinterpret_cast<const uint8_t*>(w.Find(tile, 0, k0));
+  }
   for (int panel = 0; panel < w.panels_of(tile); ++panel) {
     for (int64_t at = k0; at < end; at += format.stretch()) {
       const int k = static_cast<int>(std::min<int64_t>(end - at, format.stretch()));
       const uint8_t* chunks = reinterpret_cast<const uint8_t*>(w.Find(tile, panel, at));
-      uint8_t* tiles = buffer.weights + (at - k0) / kStepK * 2 * kTileBytes + panel * kTileBytes;
+      uint8_t* tiles = buffer.weights + WeightTile(static_cast<int>(at - k0) / kStepK) + panel * kStepsOfPart * kTileBytes;
       if (format.is_float()) {
         (format.type == DType::kBF16 ? bf16.of_bf16 : bf16.of_f16)(chunks, k, tiles);
         continue;
@@ -59,6 +63,7 @@ void Unpack(const PackedMatrix& w, int64_t tile, int64_t k0, ManyRowsBuffer& buf
       bf16.of_codes(buffer.codes, buffer.scales, format.has_min ? buffer.mins : nullptr, k, format.group, format.offset, tiles);
     }
   }
+  return buffer.weights;
 }
 
 }  // namespace
@@ -133,40 +138,45 @@ const uint8_t* TiledInputs::At(int index, int64_t k0, int64_t row_block) const {
 
 namespace {
 
-// One block of rows by up to ManyRowsBuffer::kTiles tiles, all of K.
+// One block of rows by up to ManyRowsBuffer::kTiles tiles, all of K. The sums go to y at the end, a kilobyte of a row at a time:
+// rows of y often lie a power of two apart, so that the 32 of a tile would share sets of the cache.
 void RunBlock(const MatmulJob& job, const TiledInputs& inputs, int input, int64_t tile_begin, int64_t tile_end, int64_t row_begin,
               int64_t row_end, ManyRowsBuffer& buffer) {
   const PackedMatrix& w = *job.weight;
-  const MultiplyBf16Fn multiply = w.many_rows()->multiply;
+  const Bf16Arithmetic& bf16 = *w.many_rows();
   const int64_t k_end = std::max<int64_t>(w.k(), 1);  // K of 0: y is the bias
   for (int64_t k0 = 0; k0 < k_end; k0 += kBf16Stretch) {
-    const bool last = k0 + kBf16Stretch >= k_end;
     const int steps = static_cast<int>(Ceil(std::min<int64_t>(kBf16Stretch, w.k() - k0), kStepK));
     for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
-      if (steps > 0) Unpack(w, tile, k0, buffer);
+      const uint8_t* weights = steps > 0 ? Unpack(w, tile, k0, buffer) : nullptr;
       StretchBytes next{nullptr, 0};
-      if (tile + 1 < tile_end) next = BytesOf(w, tile + 1, k0);
-      else if (!last) next = BytesOf(w, tile_begin, k0 + kBf16Stretch);
-      else if (tile_end < w.tile_count()) next = BytesOf(w, tile_end, 0);
-      const int64_t n0 = tile * kTileColumns;
+      if (tile + 1 < tile_end) {
+        next = BytesOf(w, tile + 1, k0);
+      } else if (k0 + kBf16Stretch < w.k()) {
+        next = BytesOf(w, tile_begin, k0 + kBf16Stretch);
+      } else if (tile_end < w.tile_count()) {
+        next = BytesOf(w, tile_end, 0);
+      }
       alignas(64) float bias[kTileColumns] = {};
-      const int columns = static_cast<int>(std::min<int64_t>(kTileColumns, w.n() - n0));
-      if (job.bias != nullptr) std::memcpy(bias, job.bias + n0, sizeof(float) * columns);
-      multiply({.x = steps > 0 ? inputs.At(input, k0, row_begin / kRowsOfBlock) : nullptr,
-                .weights = buffer.weights,
-                .steps = steps,
-                .rows = static_cast<int>(row_end - row_begin),
-                .columns = columns,
-                .sums = buffer.sums[tile - tile_begin],
-                .first = k0 == 0,
-                .last = last,
-                .bias = bias,
-                .y = job.y + row_begin * job.y_stride + n0,
-                .y_stride = job.y_stride,
-                .ahead = next.begin,
-                .ahead_bytes = static_cast<int>(next.bytes)});
+      const int64_t n0 = tile * kTileColumns;
+      if (job.bias != nullptr) std::memcpy(bias, job.bias + n0, sizeof(float) * std::min<int64_t>(kTileColumns, w.n() - n0));
+      bf16.multiply({.x = steps > 0 ? inputs.At(input, k0, row_begin / kRowsOfBlock) : nullptr,
+                     .weights = weights,
+                     .steps = steps,
+                     .row_blocks = static_cast<int>(Ceil(row_end - row_begin, kRowsOfBlock)),
+                     .sums = buffer.sums[tile - tile_begin],
+                     .bias = k0 == 0 ? bias : nullptr,
+                     .ahead = next.begin,
+                     .ahead_bytes = static_cast<int>(next.bytes)});
     }
   }
+  const int64_t n0 = tile_begin * kTileColumns;
+  bf16.store({.sums = buffer.sums[0],
+              .tile_stride = ManyRowsBuffer::kRows * kTileColumns,
+              .rows = static_cast<int>(row_end - row_begin),
+              .columns = static_cast<int>(std::min((tile_end - tile_begin) * kTileColumns, w.n() - n0)),
+              .y = job.y + row_begin * job.y_stride + n0,
+              .y_stride = job.y_stride});
 }
 
 }  // namespace

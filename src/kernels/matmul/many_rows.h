@@ -22,6 +22,7 @@ struct Bf16Arithmetic {
   Bf16OfCodesFn of_codes;
   Bf16OfFloatsFn of_f16, of_bf16;
   MultiplyBf16Fn multiply;
+  StoreBf16Fn store;
   ConfigureTilesFn configure, release;
 };
 
