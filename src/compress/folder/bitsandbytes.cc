@@ -102,7 +102,8 @@ class Bitsandbytes8 : public LinearFormat {
     }
   }
   std::string ConfigJson(DType) const override {
-    return "{\"_load_in_4bit\": false, \"_load_in_8bit\": true, \"llm_int8_enable_fp32_cpu_offload\": false, \"llm_int8_has_fp16_weight\": false, "
+    return "{\"_load_in_4bit\": false, \"_load_in_8bit\": true, \"bnb_4bit_compute_dtype\": \"float32\", \"bnb_4bit_quant_storage\": \"uint8\", "
+           "\"bnb_4bit_quant_type\": \"fp4\", \"bnb_4bit_use_double_quant\": false, \"llm_int8_enable_fp32_cpu_offload\": false, \"llm_int8_has_fp16_weight\": false, "
            "\"llm_int8_skip_modules\": null, \"llm_int8_threshold\": 6.0, \"load_in_4bit\": false, \"load_in_8bit\": true, "
            "\"quant_method\": \"bitsandbytes\"}";
   }

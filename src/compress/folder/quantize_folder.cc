@@ -1,0 +1,344 @@
+// See quantize_folder.h. Finished layers lie in PATH.partial (work_file.h); the folder is put together in PATH.unverified
+// and renamed.
+#include "compress/folder/quantize_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "compress/work_file.h"
+#include "formats/safetensors.h"
+#include "formats/safetensors_writer.h"
+#include "kernels/dequantize/dequantize.h"
+#include "models/family.h"
+#include "models/model.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Layers that engines run as one matrix, and that must share NVFP4's tensor scale. "": a layer of its own.
+std::string FusedGroup(const std::string& canonical) {
+  const std::string layer = canonical.substr(0, canonical.find('.', 4) + 1);
+  const std::string part = canonical.substr(layer.size());
+  if (part.starts_with("attn_q.") || part.starts_with("attn_k.") || part.starts_with("attn_v.")) return layer + "qkv";
+  if (part.starts_with("ffn_gate") || part.starts_with("ffn_up")) {  // of one expert
+    return layer + "gate_up" + (part.find("shexp") != std::string::npos ? "_shexp" : "") + part.substr(part.find('.'));
+  }
+  return "";
+}
+
+struct Linear {
+  std::string name, group;  // in the file; of layers that are fused
+};
+
+// The linear layers of a folder by their names there, in the order of the model.
+Result<std::vector<Linear>> FindLinears(const Checkpoint& checkpoint) {
+  HONE_TRY(const Family* family, FindFamily(checkpoint));
+  HONE_TRY(const ModelConfig config, ReadModelConfig(checkpoint));
+  HONE_TRY(const WeightMap map, WeightMap::Make(checkpoint, *family, config));
+  std::vector<Linear> linears;
+  std::set<std::string> seen;  // parts of a fused tensor share it
+  for (const Weight& weight : map.weights()) {
+    const bool layer = weight.name.starts_with("blk.") && weight.name.ends_with(".weight") && weight.view.shape.rank() == 2;
+    const bool router = weight.name.find("ffn_gate_inp") != std::string::npos;
+    if (layer && !router && seen.insert(weight.file_name).second) linears.push_back({weight.file_name, FusedGroup(weight.name)});
+  }
+  return linears;
+}
+
+std::string Module(const std::string& name) { return name.substr(0, name.size() - std::string_view(".weight").size()); }
+
+// config.json with one more key at its end.
+Result<std::string> ConfigWith(const std::string& path, const std::string& value) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  std::string json = text.str();
+  const size_t brace = json.rfind('}');
+  if (!in || brace == std::string::npos) return InvalidInput(path + ": no JSON object");
+  const size_t last = json.find_last_not_of(" \t\r\n", brace - 1);
+  const bool empty = last != std::string::npos && json[last] == '{';
+  json = json.substr(0, last + 1) + (empty ? "\n" : ",\n") + "  \"quantization_config\": " + value + "\n}\n";
+  HONE_RETURN_IF_ERROR(JsonConfig::Parse(json, path));
+  return json;
+}
+
+}  // namespace
+
+Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format) {
+  if (!checkpoint.is_folder()) {
+    return Unsupported(checkpoint.path() + ": these formats are Hugging Face folders, and so must the input be; --type writes GGUF");
+  }
+  if (checkpoint.config() != nullptr && checkpoint.config()->Has("quantization_config")) {
+    return InvalidInput(checkpoint.path() + ": quantised already (config.json has quantization_config); start from the original");
+  }
+  HONE_TRY(const std::vector<Linear> linears, FindLinears(checkpoint));
+  FolderPlan plan;
+  std::string refused;
+  uint64_t largest = 0;
+  for (const Linear& linear : linears) {
+    const TensorView& view = checkpoint.FindTensor(linear.name)->view;
+    if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16) {
+      return InvalidInput(fmt::format("{}: {} is {}, wanted F32, F16 or BF16; start from the original", checkpoint.path(), linear.name, Info(view.type).name));
+    }
+    if (view.shape.rank() != 2 || !linear.name.ends_with(".weight")) {
+      return Unsupported(fmt::format("{}: {} {} is no linear layer's matrix", checkpoint.path(), linear.name, view.shape.ToString()));
+    }
+    FolderTensor tensor{linear.name, view.shape[0], view.shape[1], view.type, view.bytes(), 0};
+    if (const Result<void> fits = format.Check(tensor.rows, tensor.columns); !fits) {
+      refused += fmt::format("\n  {} {}: {}", linear.name, view.shape.ToString(), fits.error().message);
+      continue;
+    }
+    for (const TensorInfo& info : format.Outputs(Module(linear.name), tensor.rows, tensor.columns, view.type)) tensor.bytes += info.bytes();
+    largest = std::max<uint64_t>(largest, static_cast<uint64_t>(view.shape.elements()));
+    plan.bytes += tensor.bytes;
+    plan.tensors.push_back(std::move(tensor));
+  }
+  if (!refused.empty()) return Unsupported(checkpoint.path() + ": these layers do not fit the format:" + refused);
+  if (plan.tensors.empty()) return InvalidInput(checkpoint.path() + ": no linear layers to quantise");
+  std::set<std::string> quantized;
+  for (const FolderTensor& tensor : plan.tensors) quantized.insert(tensor.name);
+  uint64_t work = plan.bytes;
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    plan.bytes_before += tensor.view.bytes();
+    if (quantized.count(tensor.name) > 0) continue;
+    plan.bytes += tensor.view.bytes();
+    ++plan.kept;
+  }
+  plan.disk_bytes = plan.bytes + work + (uint64_t{16} << 20);
+  plan.peak_memory_bytes = (uint64_t{64} << 20) + largest * 7;  // F32, codes, the packed tensors
+  return plan;
+}
+
+namespace {
+
+class Job {
+ public:
+  Job(const Checkpoint& checkpoint, const LinearFormat& format, const LinearScheme& scheme, const FolderPlan& plan, std::string path,
+      const FolderRun& run, const Runtime& runtime)
+      : checkpoint_(checkpoint), format_(format), scheme_(scheme), plan_(plan), path_(std::move(path)), run_(run), runtime_(runtime) {
+    for (const FolderTensor& tensor : plan.tensors) total_ += tensor.bytes_before;
+  }
+
+  Result<FolderReport> Run() {
+    const double start = runtime_.clock->Now();
+    HONE_RETURN_IF_ERROR(CheckDisk());
+    HONE_TRY(const auto work, WorkFile::Open(path_ + ".partial", Fingerprint(), run_.resume));
+    report_.resumed_tensors = work->pieces().size();
+    if (report_.resumed_tensors > plan_.tensors.size()) return InvalidInput(path_ + ".partial: does not fit the plan; start again without --resume");
+    if (format_.needs_shared_amax()) HONE_RETURN_IF_ERROR(FindSharedAmax());
+    uint64_t done = 0;
+    for (size_t i = 0; i < plan_.tensors.size(); ++i) {
+      if (i >= report_.resumed_tensors) {
+        if (run_.progress && !run_.progress("quantising", done, total_)) return Stopped();
+        HONE_RETURN_IF_ERROR(Quantize(plan_.tensors[i], *work));
+      }
+      done += plan_.tensors[i].bytes_before;
+    }
+    const std::string unverified = path_ + ".unverified";
+    std::error_code error, ignored;
+    fs::remove_all(unverified, ignored);
+    Result<void> written = Assemble(unverified, *work);
+    report_.quantize_s = runtime_.clock->Now() - start;
+    if (written) written = Verify(unverified);
+    if (written && run_.overwrite) fs::remove_all(path_, ignored);
+    if (written) fs::rename(unverified, path_, error);
+    if (!written || error) fs::remove_all(unverified, ignored);
+    if (!written) return written.error();
+    if (error) return IoError(path_ + ": " + error.message());
+    work->Remove();
+    report_.verify_s = runtime_.clock->Now() - start - report_.quantize_s;
+    return std::move(report_);
+  }
+
+ private:
+  static Error Stopped() { return {ErrorCode::kCancelled, "stopped; --resume goes on from here"}; }
+
+  uint64_t Fingerprint() const {
+    uint64_t hash = hone::Fingerprint(fmt::format("{} {} {} {} {} {} {}", checkpoint_.path(), checkpoint_.file_bytes(), scheme_.method, scheme_.format,
+                                                  scheme_.bits, scheme_.group, scheme_.symmetric));
+    for (const FolderTensor& t : plan_.tensors) hash = hone::Fingerprint(fmt::format("{} {} {} {};", t.name, t.rows, t.columns, t.bytes), hash);
+    return hash;
+  }
+
+  Result<void> CheckDisk() const {
+    const fs::path parent = fs::path(path_).lexically_normal().parent_path();
+    std::error_code error;
+    const fs::space_info space = fs::space(parent.empty() ? "." : parent, error);
+    if (error) return IoError(fmt::format("{}: {}", parent.string(), error.message()));
+    if (space.available >= plan_.disk_bytes || run_.resume) return {};
+    return IoError(fmt::format("{}: {} MiB are free, this needs {} MiB (the folder and the work in progress); free space or write elsewhere",
+                               parent.string(), space.available >> 20, plan_.disk_bytes >> 20));
+  }
+
+  // The whole matrix as F32; an error names the first weight that is not finite.
+  Result<void> Load(const FolderTensor& tensor, std::vector<float>* w) const {
+    const TensorView& view = checkpoint_.FindTensor(tensor.name)->view;
+    w->resize(static_cast<size_t>(tensor.rows * tensor.columns));
+    std::vector<int64_t> bad(runtime_.threads->count(), -1);
+    runtime_.threads->Run([&](int worker) {
+      const auto [begin, end] = runtime_.threads->Range(static_cast<size_t>(tensor.rows), 1, worker);
+      for (size_t r = begin; r < end; ++r) {
+        float* row = w->data() + static_cast<int64_t>(r) * tensor.columns;
+        DequantizeRow(view.type, view.data + r * view.row_bytes(), tensor.columns, row);
+        for (int64_t i = 0; i < tensor.columns; ++i) {
+          if (!std::isfinite(row[i]) && bad[worker] < 0) bad[worker] = static_cast<int64_t>(r) * tensor.columns + i;
+        }
+      }
+    });
+    checkpoint_.Release(view);
+    for (const int64_t at : bad) {
+      if (at < 0) continue;
+      return InvalidInput(fmt::format("{}: {}: row {}, column {} is {}; the model is damaged, nothing can be made of it", checkpoint_.path(),
+                                      tensor.name, at / tensor.columns, at % tensor.columns, (*w)[at]));
+    }
+    return {};
+  }
+
+  Result<void> FindSharedAmax() {
+    HONE_TRY(const std::vector<Linear> linears, FindLinears(checkpoint_));
+    for (const Linear& linear : linears) groups_[linear.name] = linear.group.empty() ? linear.name : linear.group;
+    std::vector<float> w;
+    for (const FolderTensor& tensor : plan_.tensors) {
+      HONE_RETURN_IF_ERROR(Load(tensor, &w));
+      float& amax = amax_[groups_.at(tensor.name)];
+      for (const float x : w) amax = std::max(amax, std::fabs(x));
+    }
+    return {};
+  }
+
+  Result<void> Quantize(const FolderTensor& tensor, WorkFile& work) {
+    HONE_RETURN_IF_ERROR(Load(tensor, &w_));
+    std::vector<std::vector<std::byte>> outputs;
+    for (const TensorInfo& info : format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype)) outputs.emplace_back(info.bytes());
+    const float amax = format_.needs_shared_amax() ? amax_.at(groups_.at(tensor.name)) : 0;
+    format_.Encode({w_.data(), tensor.rows, tensor.columns, tensor.dtype, amax}, outputs, *runtime_.threads);
+    for (const auto& output : outputs) HONE_RETURN_IF_ERROR(work.Append(output));
+    return work.EndPiece();
+  }
+
+  Result<void> Assemble(const std::string& folder, WorkFile& work) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) return IoError(folder + ": cannot make the folder: " + error.message());
+    HONE_TRY(const auto pieces, work.Map());
+    std::vector<TensorInfo> infos;
+    std::map<std::string, const std::byte*> data;
+    const std::byte* at = pieces->bytes().data();
+    std::set<std::string> quantized;
+    for (const FolderTensor& tensor : plan_.tensors) {
+      quantized.insert(tensor.name);
+      for (TensorInfo& info : format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype)) {
+        data[info.name] = at;
+        at += info.bytes();
+        infos.push_back(std::move(info));
+      }
+    }
+    for (const NamedTensor& tensor : checkpoint_.tensors()) {
+      if (quantized.count(tensor.name) > 0) continue;
+      data[tensor.name] = tensor.view.data;
+      infos.push_back({tensor.name, tensor.view.type, tensor.view.shape});
+    }
+    HONE_TRY(const auto writer, SafetensorsWriter::Create(folder + "/model.safetensors", infos, {{"format", "pt"}}));
+    uint64_t done = 0;
+    for (const TensorInfo& info : writer->order()) {
+      if (run_.progress && !run_.progress("writing", done, plan_.bytes)) return Stopped();
+      HONE_RETURN_IF_ERROR(writer->Append({data.at(info.name), info.bytes()}));
+      done += info.bytes();
+    }
+    HONE_RETURN_IF_ERROR(writer->Commit());
+    return WriteOtherFiles(folder);
+  }
+
+  Result<void> WriteOtherFiles(const std::string& folder) const {
+    const DType dtype = plan_.tensors.front().dtype;
+    HONE_TRY(const std::string config, ConfigWith(checkpoint_.path() + "/config.json", format_.ConfigJson(dtype)));
+    auto files = format_.Files(dtype);
+    files.emplace_back("config.json", config);
+    std::error_code error;
+    for (fs::directory_iterator it(checkpoint_.path(), error), end; !error && it != end; it.increment(error)) {
+      const std::string name = it->path().filename();
+      std::error_code ignored;
+      if (!it->is_regular_file(ignored) || name == "config.json" || name.find(".safetensors") != std::string::npos || name.ends_with(".bin") || name.ends_with(".gguf")) continue;
+      fs::copy_file(it->path(), fs::path(folder) / name, error);
+      if (error) break;
+    }
+    if (error) return IoError(folder + ": " + error.message());
+    for (const auto& [name, text] : files) {
+      std::ofstream out(fs::path(folder) / name, std::ios::binary);
+      out << text;
+      if (!out.flush()) return IoError(folder + "/" + name + ": cannot write");
+    }
+    return {};
+  }
+
+  Result<void> Verify(const std::string& folder) {
+    HONE_TRY(const auto file, SafetensorsFile::OpenFolder(folder));
+    double error = 0, power = 0;
+    uint64_t done = 0;
+    std::vector<float> back;
+    for (const FolderTensor& tensor : plan_.tensors) {
+      if (run_.progress && !run_.progress("verifying", done, total_)) return Stopped();
+      done += tensor.bytes_before;
+      HONE_RETURN_IF_ERROR(Load(tensor, &w_));
+      std::vector<std::span<const std::byte>> outputs;
+      for (const TensorInfo& info : format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype)) {
+        const NamedTensor* written = file->FindTensor(info.name);
+        if (written == nullptr || written->view.type != info.type || !(written->view.shape == info.shape)) {
+          return Error{ErrorCode::kInternal, fmt::format("{}: {} does not read back", folder, info.name)};
+        }
+        outputs.emplace_back(written->view.data, written->view.bytes());
+      }
+      back.resize(w_.size());
+      runtime_.threads->ParallelFor(static_cast<size_t>(tensor.rows), 1, [&](size_t begin, size_t end) {
+        format_.Decode(outputs, tensor.rows, tensor.columns, tensor.dtype, static_cast<int64_t>(begin), static_cast<int64_t>(end - begin),
+                       back.data() + static_cast<int64_t>(begin) * tensor.columns);
+      });
+      double mine = 0, mine_power = 0, max = 0;
+      for (size_t i = 0; i < w_.size(); ++i) {
+        const double e = double{back[i]} - w_[i];
+        mine += e * e;
+        mine_power += double{w_[i]} * w_[i];
+        max = std::max(max, std::fabs(e));
+      }
+      if (!std::isfinite(mine)) return InvalidInput(fmt::format("{}: {} has weights too large for the format's scales", checkpoint_.path(), tensor.name));
+      report_.relative_error.push_back(mine_power > 0 ? std::sqrt(mine / mine_power) : std::sqrt(mine));
+      report_.max_error.push_back(max);
+      error += mine;
+      power += mine_power;
+    }
+    report_.overall_error = power > 0 ? std::sqrt(error / power) : 0;
+    return {};
+  }
+
+  const Checkpoint& checkpoint_;
+  const LinearFormat& format_;
+  const LinearScheme& scheme_;
+  const FolderPlan& plan_;
+  const std::string path_;
+  const FolderRun& run_;
+  const Runtime& runtime_;
+  FolderReport report_;
+  uint64_t total_ = 0;
+  std::map<std::string, std::string> groups_;  // tensor to the group that shares a scale
+  std::map<std::string, float> amax_;
+  std::vector<float> w_;
+};
+
+}  // namespace
+
+Result<FolderReport> QuantizeFolder(const Checkpoint& checkpoint, const LinearFormat& format, const LinearScheme& scheme, const FolderPlan& plan,
+                                    const std::string& path, const FolderRun& run, const Runtime& runtime) {
+  return Job(checkpoint, format, scheme, plan, path, run, runtime).Run();
+}
+
+}  // namespace hone

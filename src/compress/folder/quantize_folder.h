@@ -1,0 +1,51 @@
+// A Hugging Face folder into another whose linear layers are quantised: planned before any work, one layer in memory at a
+// time, resumable, verified before it gets its name. Embeddings, norms, routers and lm_head stay as they are, and so do
+// all files beside the weights; config.json gains quantization_config.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/runtime.h"
+#include "compress/folder/linear_format.h"
+#include "formats/checkpoint.h"
+
+namespace hone {
+
+struct FolderTensor {
+  std::string name;  // in the input
+  int64_t rows = 0, columns = 0;
+  DType dtype = DType::kBF16;
+  uint64_t bytes_before = 0, bytes = 0;
+  double bits_per_weight() const { return 8.0 * static_cast<double>(bytes) / static_cast<double>(rows * columns); }
+};
+
+struct FolderPlan {
+  std::vector<FolderTensor> tensors;  // that are quantised
+  size_t kept = 0;                    // that are copied
+  uint64_t bytes_before = 0, bytes = 0, disk_bytes = 0, peak_memory_bytes = 0;  // of all
+};
+
+// Errors: GGUF input, input that is quantised already, a layer whose shape the format cannot hold (all are named).
+Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format);
+
+struct FolderReport {
+  std::vector<double> relative_error, max_error;  // as the plan's tensors
+  double overall_error = 0, quantize_s = 0, verify_s = 0;
+  size_t resumed_tensors = 0;
+};
+
+struct FolderRun {
+  bool resume = false;
+  bool overwrite = false;  // what has the name already is replaced when the new folder is complete
+  std::function<bool(const char* stage, uint64_t done, uint64_t total)> progress;  // bytes of the input; false stops
+};
+
+// `scheme` is what made `format`: it is part of what --resume compares.
+Result<FolderReport> QuantizeFolder(const Checkpoint& checkpoint, const LinearFormat& format, const LinearScheme& scheme, const FolderPlan& plan,
+                                    const std::string& path, const FolderRun& run, const Runtime& runtime);
+
+}  // namespace hone
