@@ -1,4 +1,5 @@
-// hone quantize: a model into a smaller one of a named type. --plan says what would be done; the report says what was.
+// hone quantize: a model into a smaller one: --type writes GGUF (here), --method a Hugging Face folder
+// (cli/quantize_to_folder.cc). --plan says what would be done; the report says what was.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "cli/interrupt.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "cli/quantize_to_folder.h"
 #include "compress/gguf/quantize_gguf.h"
 #include "compress/work_file.h"
 #include "models/model.h"
@@ -28,18 +30,26 @@ class QuantizeCommand : public Command {
  public:
   void AddFlags(CLI::App& app) override {
     app.add_option("IN", in_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    app.add_option("OUT", out_, "a new file (*.gguf); what is there is not overwritten without --force")->required();
-    app.add_option("--type", type_, "the file type: Q4_K_M, Q6_K, IQ4_XS ...")->required();
-    app.add_flag("--pure", pure_, "every matrix gets the type itself, without the exceptions that the name stands for");
-    app.add_option("--imatrix", imatrix_, "an importance matrix (hone calibrate, or llama.cpp's, GGUF or .dat)");
+    app.add_option("OUT", out_, "a new file (*.gguf) or folder; what is there is not overwritten without --force")->required();
+    CLI::Option* type = app.add_option("--type", type_, "a GGUF file of this type: Q4_K_M, Q6_K, IQ4_XS ...");
+    app.add_flag("--pure", pure_, "with --type: every matrix gets the type itself, without the exceptions that the name stands for")->needs(type);
+    app.add_option("--imatrix", imatrix_, "with --type: an importance matrix (hone calibrate, or llama.cpp's, GGUF or .dat)")->needs(type);
+    CLI::Option* method = app.add_option("--method", scheme_.method, "a folder, by this method: rtn, fp8, mxfp4, nvfp4, nf4, fp4 or llm-int8")->excludes(type);
+    app.add_option("--format", scheme_.format, "with --method: compressed-tensors, gptq, awq or bitsandbytes (default: what the method goes with)")->needs(method);
+    bits_flag_ = app.add_option("--bits", scheme_.bits, "with --method rtn: bits of a weight (4)")->needs(method)->check(CLI::Range(2, 8));
+    group_flag_ = app.add_option("--group", scheme_.group, "with --method rtn: columns that share a scale; 0: a whole row (128)")->needs(method)->check(CLI::Range(0, 1 << 20));
+    sym_flag_ = app.add_flag("--sym", sym_, "with --method rtn: no zero points (the default where the format can)")->needs(method);
+    asym_flag_ = app.add_flag("--asym", asym_, "with --method rtn: zero points")->needs(method)->excludes(sym_flag_);
     app.add_flag("--plan", plan_only_, "print what would be done, and do nothing");
     app.add_flag("--resume", resume_, "go on with a job that was stopped or killed");
-    app.add_flag("--allow-requantize", allow_requantize_, "take a model that is quantised already");
+    app.add_flag("--allow-requantize", allow_requantize_, "with --type: take a model that is quantised already")->needs(type);
     app.add_flag("--force", force_, "overwrite OUT");
   }
 
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
+    if (!scheme_.method.empty()) return RunFolder(flags);
+    if (type_.empty()) return UsageError("give --type (a GGUF file) or --method (a Hugging Face folder)");
     HONE_TRY(options_.file_type, FindGgufFileType(type_));
     HONE_RETURN_IF_ERROR(CheckPaths());
     HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
@@ -75,6 +85,21 @@ class QuantizeCommand : public Command {
   }
 
  private:
+  Result<int> RunFolder(const CommonFlags& flags) {
+    if (scheme_.format == "gguf") return UsageError("--format gguf: --type writes GGUF files (--type Q4_0 --pure rounds every matrix to nearest)");
+    if (scheme_.method != "rtn") {
+      for (const CLI::Option* flag : {bits_flag_, group_flag_, sym_flag_, asym_flag_}) {
+        if (flag->count() > 0) return UsageError(flag->get_name() + " goes with --method rtn; " + scheme_.method + " has only one form");
+      }
+    }
+    if (scheme_.format.empty()) {
+      const bool bitsandbytes = scheme_.method == "nf4" || scheme_.method == "fp4" || scheme_.method == "llm-int8";
+      scheme_.format = bitsandbytes ? "bitsandbytes" : "compressed-tensors";
+    }
+    scheme_.symmetric = !asym_ && (sym_ || scheme_.format != "awq");
+    return QuantizeToFolder({in_, out_, scheme_, plan_only_, resume_, force_}, flags);
+  }
+
   Result<void> CheckPaths() const {
     std::error_code ignored;
     if (!out_.ends_with(".gguf")) return UsageError("OUT '" + out_ + "': wanted the name of a new file that ends in .gguf");
@@ -182,6 +207,9 @@ class QuantizeCommand : public Command {
   }
 
   std::string in_, out_, type_, imatrix_;
+  LinearScheme scheme_;  // method "": GGUF
+  CLI::Option *bits_flag_ = nullptr, *group_flag_ = nullptr, *sym_flag_ = nullptr, *asym_flag_ = nullptr;
+  bool sym_ = false, asym_ = false;
   bool pure_ = false, plan_only_ = false, resume_ = false, allow_requantize_ = false, force_ = false;
   QuantizeOptions options_;
   std::shared_ptr<const Checkpoint> checkpoint_;

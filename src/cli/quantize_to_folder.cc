@@ -1,0 +1,138 @@
+// See quantize_to_folder.h.
+#include "cli/quantize_to_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+#include <nlohmann/json.hpp>
+
+#include "cli/exit_codes.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/model_path.h"
+#include "cli/progress.h"
+#include "compress/folder/quantize_folder.h"
+#include "compress/work_file.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Without a slash at its end, so that names can be made from it.
+std::string CleanPath(const std::string& path) {
+  std::string clean = fs::path(path).lexically_normal().string();
+  while (clean.size() > 1 && clean.back() == '/') clean.pop_back();
+  return clean;
+}
+
+Result<void> CheckPaths(const FolderRequest& request, const std::string& out) {
+  std::error_code ignored;
+  if (out.empty() || out.ends_with(".gguf")) return UsageError("OUT '" + out + "': these formats are folders; wanted the name of a new one");
+  if (fs::equivalent(request.in, out, ignored)) return UsageError("IN and OUT are the same");
+  if (request.plan_only) return {};
+  if (fs::exists(out, ignored) && !request.force) return UsageError(out + " exists; --force replaces it");
+  if (fs::exists(out, ignored) && !fs::exists(out + "/config.json", ignored)) {
+    return UsageError(out + " is no model folder (it has no config.json); --force does not replace it");
+  }
+  const std::string work = out + ".partial";
+  if (request.resume && !WorkFile::Exists(work)) return UsageError(work + " is not there: nothing to resume; start without --resume");
+  if (!request.resume && !request.force && WorkFile::Exists(work)) {
+    return UsageError(work + " is there, from a job that did not end; --resume goes on with it, --force starts again");
+  }
+  return {};
+}
+
+std::string Totals(const FolderPlan& plan) {
+  double weights = 0, bits = 0;
+  for (const FolderTensor& t : plan.tensors) {
+    weights += static_cast<double>(t.rows * t.columns);
+    bits += 8.0 * static_cast<double>(t.bytes);
+  }
+  return fmt::format("{} to {}; {} layers at {:.2f} bits per weight, {} tensors kept", FormatBytes(plan.bytes_before), FormatBytes(plan.bytes),
+                     plan.tensors.size(), bits / weights, plan.kept);
+}
+
+std::vector<size_t> Worst(const FolderReport& report) {
+  std::vector<size_t> order(report.relative_error.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return report.relative_error[a] > report.relative_error[b]; });
+  order.resize(std::min<size_t>(order.size(), 5));
+  return order;
+}
+
+std::string Table(const FolderRequest& request, const FolderPlan& plan) {
+  std::string text;
+  for (const FolderTensor& t : plan.tensors) {
+    text += fmt::format("{:<50} [{}, {}]  {} -> {:.2f} bits {:>12}\n", t.name, t.rows, t.columns, Info(t.dtype).name, t.bits_per_weight(), FormatBytes(t.bytes));
+  }
+  return text + fmt::format("{} in {}: {}\ndisk while working {}, peak memory about {} and the file's cached pages\n", request.scheme.method,
+                            request.scheme.format, Totals(plan), FormatBytes(plan.disk_bytes), FormatBytes(plan.peak_memory_bytes));
+}
+
+std::string Json(const FolderRequest& request, const FolderPlan& plan, const FolderReport* report) {
+  nlohmann::ordered_json json = {{"out", request.out}, {"method", request.scheme.method}, {"format", request.scheme.format}};
+  if (request.scheme.method == "rtn") {
+    json["bits"] = request.scheme.bits;
+    json["group"] = request.scheme.group;
+    json["symmetric"] = request.scheme.symmetric;
+  }
+  json["bytes_before"] = plan.bytes_before;
+  json["bytes"] = plan.bytes;
+  json["disk_bytes"] = plan.disk_bytes;
+  json["peak_memory_bytes"] = plan.peak_memory_bytes;
+  if (report != nullptr) {
+    json["relative_error"] = report->overall_error;
+    json["quantize_s"] = report->quantize_s;
+    json["verify_s"] = report->verify_s;
+    json["resumed_tensors"] = report->resumed_tensors;
+    json["worst"] = nlohmann::ordered_json::array();
+    for (const size_t i : Worst(*report)) json["worst"].push_back(plan.tensors[i].name);
+  }
+  json["tensors"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    const FolderTensor& t = plan.tensors[i];
+    nlohmann::ordered_json tensor = {{"name", t.name}, {"shape", {t.rows, t.columns}}, {"from", Info(t.dtype).name}, {"bytes", t.bytes}, {"bits_per_weight", t.bits_per_weight()}};
+    if (report != nullptr) {
+      tensor["relative_error"] = report->relative_error[i];
+      tensor["max_error"] = report->max_error[i];
+    }
+    json["tensors"].push_back(std::move(tensor));
+  }
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& flags) {
+  const std::string out = CleanPath(request.out);
+  HONE_TRY(const auto format, MakeLinearFormat(request.scheme));
+  HONE_RETURN_IF_ERROR(CheckPaths(request, out));
+  HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
+  HONE_TRY(const auto checkpoint, OpenModel(request.in));
+  HONE_TRY(const FolderPlan plan, PlanFolder(*checkpoint, *format));
+  if (request.plan_only) return WriteOut(flags.json ? Json(request, plan, nullptr) : Table(request, plan)) ? kExitDone : kExitFailed;
+  ProgressLine progress("quantising", flags.progress());
+  FolderRun run{.resume = request.resume, .overwrite = request.force};
+  run.progress = [&](const char* stage, uint64_t done, uint64_t total) {
+    progress.Update(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0, stage);
+    return !Interrupted();
+  };
+  HONE_TRY(const FolderReport report, QuantizeFolder(*checkpoint, *format, request.scheme, plan, out, run, runtime->runtime()));
+  progress.Clear();
+  if (!flags.quiet) {
+    std::string text = fmt::format("{}: {} in {}, {}; relative error of the weights {:.4f}; {:.1f} s and {:.1f} s to verify\n", out, request.scheme.method,
+                                   request.scheme.format, Totals(plan), report.overall_error, report.quantize_s, report.verify_s);
+    for (const size_t i : Worst(report)) {
+      text += fmt::format("  {:<50} error {:.4f}, at most {:.3g}\n", plan.tensors[i].name, report.relative_error[i], report.max_error[i]);
+    }
+    std::fputs(text.c_str(), stderr);
+  }
+  if (flags.json && !WriteOut(Json(request, plan, &report))) return kExitFailed;
+  return kExitDone;
+}
+
+}  // namespace hone
