@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/memory.h"
+#include "formats/file_kind.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
 
@@ -36,7 +37,7 @@ Result<Imatrix> ReadGgufForm(const std::string& path) {
   HONE_TRY(const auto file, GgufFile::Open(path));
   HONE_TRY(const std::string type, file->String("general.type", ""));
   if (type != "imatrix") {
-    return InvalidInput(fmt::format("{}: general.type is '{}', wanted 'imatrix': this is no importance matrix", path, type));
+    return InvalidInput(fmt::format("{}: general.type is '{}', wanted 'imatrix': this is no importance matrix", path, Printable(type)));
   }
   Imatrix imatrix;
   if (file->Has("imatrix.datasets")) {
@@ -85,14 +86,15 @@ class OldForm {
     Imatrix imatrix;
     for (int32_t i = 0; i < count; ++i) {
       HONE_TRY(const std::string name, Text(fmt::format("the name of entry {}", i), 1));
-      HONE_TRY(const int32_t calls, Number(name + ": the number of calls", 0, INT32_MAX));
-      HONE_TRY(const int32_t columns, Number(name + ": the number of columns", 1, kMaxColumns));
-      if (bytes_.size() / sizeof(float) < static_cast<size_t>(columns)) return Short(name + ": its numbers");
+      const std::string shown = Printable(name);
+      HONE_TRY(const int32_t calls, Number(shown + ": the number of calls", 0, INT32_MAX));
+      HONE_TRY(const int32_t columns, Number(shown + ": the number of columns", 1, kMaxColumns));
+      if (bytes_.size() / sizeof(float) < static_cast<size_t>(columns)) return Short(shown + ": its numbers");
       ImatrixEntry entry{columns, std::vector<float>(columns), {static_cast<float>(calls)}};
       std::memcpy(entry.sums.data(), bytes_.data(), columns * sizeof(float));
       bytes_ = bytes_.subspan(columns * sizeof(float));
-      HONE_RETURN_IF_ERROR(CheckNumbers(path_, name, entry.sums));
-      if (!imatrix.entries.emplace(name, std::move(entry)).second) return InvalidInput(path_ + ": " + name + " is there twice");
+      HONE_RETURN_IF_ERROR(CheckNumbers(path_, shown, entry.sums));
+      if (!imatrix.entries.emplace(name, std::move(entry)).second) return InvalidInput(path_ + ": " + shown + " is there twice");
     }
     if (bytes_.empty()) return imatrix;  // the oldest files end here
     HONE_TRY(const int32_t chunks, Number("the number of chunks", 0, INT32_MAX));
