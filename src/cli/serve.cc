@@ -43,7 +43,8 @@ class ServeCommand : public Command {
     app.add_option("--api-keys", serve_.api_keys_file,
                    "file of API keys, \"name: key\" a line; closes every route but /health");
     app.add_option("--admin-key", serve_.admin_key, "key that opens /admin/ (better given as HONE_ADMIN_KEY)");
-    app.add_option("--open", serve_.open_routes, "route that needs no key, like /metrics (repeatable)");
+    app.add_option("--open", serve_.open_routes, "route that needs no key, like /metrics (repeatable)")
+        ->allow_extra_args(false);
     app.add_option("--cors", serve_.cors, "origin that browsers may call from; * is any (default: none)");
     app.add_option("--tls-cert", serve_.tls_cert_file,
                    "certificate chain (PEM); with --tls-key the server speaks HTTPS");

@@ -140,6 +140,41 @@ test('embeddings', async () => {
   assert.ok(Math.abs(length - 1) < 1e-3, `length ${length}`);
 });
 
+test('other weights take over while a stream goes on', async () => {
+  const admin = async (path = '', body) => {
+    const headers = { authorization: 'Bearer admin-key-1', 'content-type': 'application/json' };
+    const response = await fetch(`${origin}/admin/models${path}`, body ? { method: 'POST', headers, body: JSON.stringify(body) } : { headers });
+    assert.ok(response.ok, await response.clone().text());
+    return response.json();
+  };
+  const until = async (wanted) => {
+    for (let i = 0; i < 600; ++i) {
+      const state = await admin();
+      if (wanted(state)) return;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    assert.fail('it did not come about');
+  };
+  const before = await client.chat.completions.create(ask('Hello'));
+  await admin('', { model: 'builtin-draft', share: 1 });
+  await until((state) => state.canary.phase === 'running');
+  const fresh = await client.chat.completions.create(ask('Hello'));
+  assert.notEqual(fresh.system_fingerprint, before.system_fingerprint);
+  await admin('/share', { share: 0 });
+  const stream = await client.chat.completions.create(ask('Go on', { stream: true, max_tokens: 60, ignore_eos: true }));
+  let chunks = 0, fingerprint, finish;
+  for await (const chunk of stream) {
+    if (++chunks === 2) await admin('/promote', {});
+    fingerprint ??= chunk.system_fingerprint;
+    assert.equal(chunk.system_fingerprint, fingerprint);
+    finish = chunk.choices[0]?.finish_reason ?? finish;
+  }
+  assert.equal(fingerprint, before.system_fingerprint);
+  assert.equal(finish, 'length');
+  assert.equal((await client.chat.completions.create(ask('Hello'))).system_fingerprint, fresh.system_fingerprint);
+  await until((state) => state.models.length === 1);
+});
+
 test('drain: what is at work ends, new work is refused, the exit code is 0', async () => {
   const stream = await client.chat.completions.create(ask('Go on', { stream: true, max_tokens: 40, ignore_eos: true }));
   let chunks = 0, finish;
