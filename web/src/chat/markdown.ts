@@ -50,6 +50,7 @@ const clean = (html: string): string =>
   DOMPurify.sanitize(html, {
     ALLOWED_TAGS: kTags, ALLOWED_ATTR: kAttributes, ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false,
     ALLOWED_URI_REGEXP: /^(https?:|mailto:)/i,
+    ADD_URI_SAFE_ATTR: kAttributes.filter(name => name !== 'href'),  // the pattern above is for addresses only
   });
 
 export interface Block {

@@ -1,7 +1,7 @@
 // An answer token by token, each coloured by how likely it was, with the likeliest alternatives of the one under the mouse.
 // By keyboard: the text takes the focus once, then the arrow keys go from token to token.
 import { memo } from 'preact/compat';
-import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { ShownToken } from './conversation';
 
 const percent = (logprob: number): string => {
@@ -46,6 +46,7 @@ function Choices({ token, id }: { token: ShownToken; id: string }) {
   );
 }
 
+const kGapPx = 4;
 const kSteps: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -10, ArrowDown: 10 };
 
 export function TokensView({ tokens }: { tokens: ShownToken[] }) {
@@ -56,26 +57,33 @@ export function TokensView({ tokens }: { tokens: ShownToken[] }) {
   const id = useId();
   const token = tokens[current];
 
-  // Beside its token, inside the box: under it, or above where the screen ends.
-  useEffect(() => {
+  // Beside its token, in the coordinates of the window: under it, or above where the window ends. Scrolling would part the two.
+  useLayoutEffect(() => {
     const span = box.current?.querySelector(`[data-token="${current}"]`);
     if (!span || !popover.current) return;
     const at = span.getClientRects()[0] ?? span.getBoundingClientRect();
-    const around = box.current!.getBoundingClientRect();
     const { offsetWidth: width, offsetHeight: height } = popover.current;
-    const left = Math.max(0, Math.min(at.left - around.left, around.width - width));
-    const below = at.bottom + 4 + height < innerHeight;
-    setPlace({ left, top: below ? at.bottom - around.top + 4 : at.top - around.top - height - 4 });
+    const left = Math.max(kGapPx, Math.min(at.left, innerWidth - width - kGapPx));
+    const below = at.bottom + height + 2 * kGapPx < innerHeight;
+    setPlace({ left, top: below ? at.bottom + kGapPx : Math.max(kGapPx, at.top - height - kGapPx) });
+    const hide = () => setCurrent(-1);
+    addEventListener('scroll', hide, { capture: true, once: true });
+    return () => removeEventListener('scroll', hide, { capture: true });
   }, [current]);
 
   const over = (event: Event) => {
     const span = event.target instanceof Element ? event.target.closest('[data-token]') : null;
     if (span) setCurrent(Number(span.getAttribute('data-token')));
   };
+  const go = (index: number) => {
+    box.current!.querySelector(`[data-token="${index}"]`)?.scrollIntoView({ block: 'nearest' });
+    // Scrolling tells of itself a frame later, and would hide what is shown now.
+    requestAnimationFrame(() => requestAnimationFrame(() => setCurrent(index)));
+  };
   const pressed = (event: KeyboardEvent) => {
     const step = kSteps[event.key];
     if (event.key === 'Escape' && token) setCurrent(-1);
-    else if (step !== undefined) setCurrent(Math.min(Math.max(current + step, 0), tokens.length - 1));
+    else if (step !== undefined) go(Math.min(Math.max(current + step, 0), tokens.length - 1));
     else return;
     event.preventDefault();
     event.stopPropagation();

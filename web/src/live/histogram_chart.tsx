@@ -16,6 +16,21 @@ function inUse({ counts }: Histogram): [number, number] {
 const rangeText = ({ bounds }: Histogram, i: number): string =>
   Number.isFinite(bounds[i]!) ? `${i > 0 ? seconds(bounds[i - 1]!) : '0'} to ${seconds(bounds[i]!)}` : `over ${seconds(bounds[i - 1]!)}`;
 
+// Bounds under the edges between bars, as many as there is room for.
+function Ticks({ histogram: { bounds }, first, last }: { histogram: Histogram; first: number; last: number }) {
+  const bars = last - first + 1;
+  const every = Math.ceil(bars / 7);
+  const edges = Array.from({ length: bars + 1 }, (_, i) => ({ i, bound: first + i > 0 ? bounds[first + i - 1]! : 0 }));
+  return (
+    <div class="ticks" aria-hidden="true">
+      {edges.filter(({ i, bound }) => i % every === 0 && Number.isFinite(bound)).map(({ i, bound }) =>
+        <span key={i} class={i === 0 ? 'at-start' : i === bars ? 'at-end' : ''} style={{ left: `${(i / bars) * 100}%` }}>
+          {bound === 0 ? '0' : seconds(bound)}
+        </span>)}
+    </div>
+  );
+}
+
 export function HistogramChart({ title, hint, histogram }: { title: string; hint: string; histogram: Histogram }) {
   const [at, setAt] = useState(-1);
   const all = total(histogram);
@@ -29,6 +44,7 @@ export function HistogramChart({ title, hint, histogram }: { title: string; hint
         <div class="legend">
           {kQuantiles.map(q => <span key={q}>p{q * 100} <b>{seconds(quantile(histogram, q))}</b></span>)}
           <span>mean <b>{seconds(all > 0 ? histogram.sum / all : NaN)}</b></span>
+          <span>{at >= 0 && at <= last ? <>{rangeText(histogram, at)} <b>{count(histogram.counts[at]!)}</b></> : <>in all <b>{count(all)}</b></>}</span>
         </div>
       </figcaption>
       {all === 0
@@ -40,11 +56,7 @@ export function HistogramChart({ title, hint, histogram }: { title: string; hint
                   <span style={{ height: `${(histogram.counts[i]! / most) * 100}%` }} class={histogram.counts[i]! > 0 ? 'some' : ''} />
                 </div>)}
             </div>
-            <div class="axis" aria-hidden="true">
-              <span>{shown[0]! > 0 ? seconds(histogram.bounds[shown[0]! - 1]!) : '0'}</span>
-              <span>{at >= 0 ? `${rangeText(histogram, at)}: ${count(histogram.counts[at]!)}` : `${count(all)} in all`}</span>
-              <span>{seconds(histogram.bounds[shown.at(-1)!]!) === '–' ? '∞' : seconds(histogram.bounds[shown.at(-1)!]!)}</span>
-            </div>
+            <Ticks histogram={histogram} first={first} last={last} />
             <table class="for-ears">
               <caption>{title}: counts by time</caption>
               <tbody>{shown.map(i => <tr key={i}><th scope="row">{rangeText(histogram, i)}</th><td>{count(histogram.counts[i]!)}</td></tr>)}</tbody>

@@ -8,7 +8,7 @@ import { type Reading, rate } from './readings';
 import { TimeChart } from './time_chart';
 import { useReadings } from './use_readings';
 
-const kSpanS = 180;
+const kSpansS = [30, 60, 180];  // what the charts can show: the first that holds all readings
 const kRateOver = 3;  // readings: counters move in steps, and a rate over a few of them is steadier
 
 function Figure({ name, value, note }: { name: string; value: string; note?: string }) {
@@ -50,7 +50,7 @@ function Charts({ list }: { list: Reading[] }) {
   const now = list.at(-1)!;
   const agesS = list.map(reading => (now.atMs - reading.atMs) / 1000);
   const rates = (field: 'generatedTokens' | 'computedTokens') => list.map((reading, i) => rate(list[i - kRateOver] ?? list[0], reading, field));
-  const common = { agesS, spanS: kSpanS };
+  const common = { agesS, spanS: kSpansS.find(span => span >= agesS[0]!) ?? kSpansS.at(-1)! };
   return (
     <div class="charts">
       {now.generatedTokens !== undefined &&

@@ -32,7 +32,7 @@ function pathOf(values: (number | undefined)[], x: (i: number) => number, y: (va
 export function TimeChart({ title, lines, agesS, spanS, format }: Props) {
   const [at, setAt] = useState(-1);
   const top = ceiling(Math.max(0, ...lines.flatMap(line => line.values.map(value => value ?? 0))));
-  const x = (i: number) => kWidth * (1 - agesS[i]! / spanS);
+  const x = (i: number) => Math.max(0, kWidth * (1 - agesS[i]! / spanS));
   const y = (value: number) => kHeight * (1 - value / top);
   const n = agesS.length;
   const shown = at >= 0 && at < n ? at : n - 1;
@@ -63,12 +63,13 @@ export function TimeChart({ title, lines, agesS, spanS, format }: Props) {
            onKeyDown={pressed} onBlur={() => setAt(-1)}>
         <svg viewBox={`0 0 ${kWidth} ${kHeight}`} preserveAspectRatio="none" aria-hidden="true">
           <path class="grid" d={`M0 .5H${kWidth}M0 ${kHeight / 2}H${kWidth}M0 ${kHeight - .5}H${kWidth}`} />
+          {/* Readings that are older than the width of the chart end at its left edge. */}
           {lines.map(({ name, values }, i) => <path key={name} class={`line line-${i}`} d={pathOf(values, x, y)} />)}
           {at >= 0 && at < n && <path class="cursor" d={`M${x(at).toFixed(1)} 0V${kHeight}`} />}
         </svg>
         <span class="scale">{format(top)}</span>
       </div>
-      <div class="axis"><span>{Math.round(spanS / 60)} min ago</span><span>{at >= 0 && at < n ? `${Math.round(agesS[at]!)} s ago` : 'now'}</span></div>
+      <div class="axis"><span>{spanS < 60 ? `${spanS} s` : `${Math.round(spanS / 60)} min`} ago</span><span>{at >= 0 && at < n ? `${Math.round(agesS[at]!)} s ago` : 'now'}</span></div>
     </figure>
   );
 }
