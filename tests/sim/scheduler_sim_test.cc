@@ -219,7 +219,7 @@ class Simulation {
 
 TEST(SchedulerSimulation, HundredsOfSeeds) {
   uint64_t preempted = 0, cached = 0, copied = 0;
-  for (uint64_t seed = 0; seed < 700; ++seed) {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Simulation simulation(seed);
     simulation.Run();
@@ -228,9 +228,9 @@ TEST(SchedulerSimulation, HundredsOfSeeds) {
     copied += simulation.copied;
     if (testing::Test::HasFatalFailure()) return;
   }
-  EXPECT_GT(preempted, 500u) << "the pools are too large to test anything";
-  EXPECT_GT(cached, 50000u) << "nothing was shared";
-  EXPECT_GT(copied, 500u);
+  EXPECT_GT(preempted, 300u) << "the pools are too large to test anything";
+  EXPECT_GT(cached, 15000u) << "nothing was shared";
+  EXPECT_GT(copied, 300u);
 }
 
 // Twice as much at once as the pool holds: everybody ends, nobody is refused, recompute is bounded.
