@@ -1,10 +1,10 @@
-// A real `hone serve` with the built-in model, on a port of its own. HONE_BINARY names the program (default: build/hone).
+// A real `hone serve` with the built-in model, on a port of its own. HONE_PROGRAM names the program (default: build/hone).
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
-export const binary = process.env.HONE_BINARY ?? `${root}build/hone`;
+export const binary = process.env.HONE_PROGRAM ?? `${root}build/hone`;
 export const haveBinary = existsSync(binary);
 
 // The address comes from the line that the program prints for people to copy.
