@@ -25,7 +25,7 @@ inline void Recode(const float* x, int n, float d, float m, int low, int high, u
     Floats v;
     std::memcpy(&v, x + i, sizeof(v));
     const Ints q = Clamp(Nearest((v + m) / d), low, high) - low;
-    for (int lane = 0; lane < kLanes; ++lane) codes[i + lane] = static_cast<uint8_t>(q[lane]);
+    StoreBytes(q, codes + i);
   }
 }
 

@@ -28,8 +28,8 @@ inline Floats FromBits(Ints x) {
   return floats;
 }
 // mask: all ones or zero a lane, as comparisons give.
-inline Floats Select(Ints mask, Floats a, Floats b) { return FromBits((mask & Bits(a)) | (~mask & Bits(b))); }
-inline Ints Select(Ints mask, Ints a, Ints b) { return (mask & a) | (~mask & b); }
+inline Floats Select(Ints mask, Floats a, Floats b) { return mask ? a : b; }
+inline Ints Select(Ints mask, Ints a, Ints b) { return mask ? a : b; }
 inline Floats Abs(Floats x) { return FromBits(Bits(x) & 0x7fffffff); }
 inline Ints Clamp(Ints x, int low, int high) {
   x = Select(x < low, SplatInt(low), x);
@@ -63,6 +63,12 @@ struct Groups {
     std::memcpy(at, turned, sizeof(turned));
   }
 };
+
+typedef int8_t Codes __attribute__((vector_size(HONE_LANES)));
+inline void StoreBytes(Ints x, void* out) {  // the low byte of each lane
+  const Codes codes = __builtin_convertvector(x, Codes);
+  std::memcpy(out, &codes, sizeof(codes));
+}
 
 template <int n>
 inline void StoreCodes(const Ints (&codes)[n], int groups, uint8_t* out) {

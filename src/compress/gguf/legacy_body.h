@@ -133,11 +133,15 @@ void QuantizeRowQ8_0(const float* x, int64_t n, const float*, std::byte* out) {
     }
     const float d = amax / 127, inverse = Inverse(d);
     block[b].d = F32ToF16(d);
-    for (int j = 0; j < 32; ++j) {
-      // |scaled| <= 127 (and a little): truncation after adding half is exact unless the sum rounds, at 0.49999997.
-      const float scaled = x[j] * inverse, a = std::fabs(scaled), whole = static_cast<float>(static_cast<int>(a));
-      const float rounded = a - whole >= 0.5f ? whole + 1 : whole;
-      block[b].qs[j] = static_cast<int8_t>(static_cast<int>(scaled < 0 ? -rounded : rounded));
+    for (int j = 0; j < 32; j += kLanes) {
+      Floats scaled;
+      std::memcpy(&scaled, x + j, sizeof(scaled));
+      scaled *= inverse;
+      // The part that truncation takes off is exact; adding a half first would round 0.49999997 up.
+      const Floats magnitude = Abs(scaled);
+      const Ints whole = __builtin_convertvector(magnitude, Ints);
+      const Ints rounded = whole - (magnitude - ToFloats(whole) >= 0.5f);
+      StoreBytes(Select(scaled < 0.0f, -rounded, rounded), block[b].qs + j);
     }
   }
 }

@@ -75,7 +75,7 @@ inline void EncodeIq4(const float* x, float inverse, uint8_t* codes) {  // 32 we
     Floats v;
     std::memcpy(&v, x + i, sizeof(v));
     const Ints q = NearestIq4(inverse * v);
-    for (int lane = 0; lane < kLanes; ++lane) codes[i + lane] = static_cast<uint8_t>(q[lane]);
+    StoreBytes(q, codes + i);
   }
 }
 
