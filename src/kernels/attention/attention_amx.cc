@@ -45,11 +45,12 @@ struct alignas(64) Memory {
   float start[kMaxRows / kTileRows][kTileFloats];          // 128 (127 - m), a row's in all 16 columns
   float first_max[kMaxRows];                               // m of the first block, 128 log2 units
   float max[kPairRows];                                    // m now
-  float s[2][kPairRows * kBlock];                          // scores of a block, then of the next
+  float s[kPairRows * kBlock];                             // scores of a block
   uint16_t weights[2][kGroup * 2 * 512];                   // [block][tile][16][32], of a group and of the one before
   float sums[2][2 * kTileFloats];                          // [tile][16][16]
   float acc[2 * kWidest / kTileRows * kTileFloats];        // [tile][column tile][16][16]
-  uint16_t ones[512], zeros[512];
+  uint16_t ones[512];
+  float zeros[2 * kTileFloats];
   float row[kWidest];
   std::byte edge[2][kWidest * kTileRows * 4];              // value blocks with zeros in places that no row sees
   float values[kAmxTileNumbers + kMaxRows * 16];           // [row][padded] of earlier chunks
@@ -71,6 +72,11 @@ struct Rows {
   int First(int r) const { return MaxOf(0, Last(r) - (task.window - 1)); }
 };
 
+// Sixteen BF16 to nearest even; subnormal numbers become zero, as tiles would have it.
+inline void StoreRounded(__m512 x, uint16_t* to) {
+  _mm256_store_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
+
 inline void PackRows(const Rows& rows) {
   const AttentionTask& task = rows.task;
   const float scale = task.soft_cap > 0 ? task.scale / task.soft_cap : task.scale * kLog2E * kUnit;
@@ -84,20 +90,17 @@ inline void PackRows(const Rows& rows) {
                           static_cast<int64_t>(flat % task.group) * rows.width;
       for (int e = 0; e < rows.steps * 32; e += 16) {
         const int count = row < rows.count ? MaxOf(0, MinOf(16, rows.width - e)) : 0;
-        const __m512 x = count > 0 ? _mm512_mul_ps(Vec::LoadFirst(from + e, count).v, factor) : _mm512_setzero_ps();
-        Vec{x}.StoreBf16(to + e / 32 * 512 + e % 32);
+        const __m512 x = count == 16 ? _mm512_loadu_ps(from + e) : count > 0 ? Vec::LoadFirst(from + e, count).v : _mm512_setzero_ps();
+        StoreRounded(_mm512_mul_ps(x, factor), to + e / 32 * 512 + e % 32);
       }
     }
   }
 }
 
 inline __m512i PairsOf(Vec first, Vec second) {
-  alignas(64) uint16_t low[16], high[16];
-  first.StoreBf16(low);
-  second.StoreBf16(high);
-  const __m512i a = _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(low)));
-  const __m512i b = _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(high)));
-  return _mm512_or_si512(a, _mm512_slli_epi32(b, 16));
+  const __m512i low = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(first.v)));
+  const __m512i high = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(second.v)));
+  return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
 // Keys of a block as tiles want them: [16 steps][32][2], zeros beyond the width.
@@ -204,10 +207,10 @@ class Pair {
         ConvertKeys(rows_, keys, memory_.keys[0]);
         keys = memory_.keys[0];
       }
-      ScoresFromZero(keys, memory_.s[0]);
+      ScoresFromZero(keys);
       for (int r = 0; r < count_; ++r) {
         if (First(r) / kBlock != b) continue;
-        const float most = LargestScore(r, b, memory_.s[0]);
+        const float most = LargestFinite(r, b);
         memory_.first_max[first_row_ + r] = most - most == 0 ? most : 0;
       }
     }
@@ -222,12 +225,17 @@ class Pair {
     SetStarts();
     LimitValues(blocks, begin, end);
     Scores(blocks, begin);
+    StoreScores();
     for (int b = begin; b < end; ++b) {
-      if (b + 1 < end) Scores(blocks, b + 1);
-      for (int i = 0; i < rows_.columns; i += kGroup * (kTiles == 2 ? 2 : 4)) AddPending();  // all of it during a group
-      if (first_row_ == 0) AskFor(b + 2);
       if (begin == b || b % kGroup == 0) group_begin_ = b;
-      Weigh(b);
+      AskFor(b + 2, 0);
+      for (int i = 0; i < rows_.columns; i += kGroup * (kTiles == 2 ? 2 : 4)) AddPending();  // all of it during a group
+      AskFor(b + 2, 1);
+      if (b + 1 < end) Scores(blocks, b + 1);
+      AskFor(b + 2, 2);
+      Weigh(b);  // while tiles multiply; their stores come after its loads, which would wait for them
+      AskFor(b + 2, 3);
+      if (b + 1 < end) StoreScores();
       if (b % kGroup == kGroup - 1 || b + 1 == end) FinishGroup(blocks, b + 1, b + 1 < end);
     }
     while (pending_ > 0) AddPending();
@@ -257,35 +265,29 @@ class Pair {
     for (int r = count_; r < kTiles * kTileRows; ++r) Vec::Zero().Store(Start(r));
   }
 
-  // Lines of block b, which this task comes to soon: for decoding the only work that matters.
-  void AskFor(int b) {
+  // A quarter of the lines of block b, which this task comes to soon: for decoding the only work that matters. In quarters, between
+  // other work, since requests beyond the core's buffers stop it; every other line, since L2 completes pairs of lines by itself.
+  void AskFor(int b, int quarter) {
     const AttentionTask& task = rows_.task;
-    if (!rows_.direct || b > rows_.Last(rows_.count - 1) / kBlock || b >= task.chunk_end * kChunkBlocks) return;
-    const std::byte* keys = At(task.keys, task, b);
-    const std::byte* values = At(task.values, task, b);
-    for (int64_t line = 0; line < int64_t{rows_.width} * kBlock * 2; line += 64) {
-      __builtin_prefetch(keys + line, 0, 2);
-      __builtin_prefetch(values + line, 0, 2);
-    }
+    if (first_row_ != 0 || !rows_.direct || b > rows_.Last(rows_.count - 1) / kBlock || b >= task.chunk_end * kChunkBlocks) return;
+    const int64_t bytes = int64_t{rows_.width} * kBlock * 2 / 4;
+    const std::byte* keys = At(task.keys, task, b) + quarter * bytes;
+    const std::byte* values = At(task.values, task, b) + quarter * bytes;
+    for (int64_t line = 0; line < bytes; line += 128) __builtin_prefetch(keys + line, 0, 2);
+    for (int64_t line = 0; line < bytes; line += 128) __builtin_prefetch(values + line, 0, 2);
   }
 
-  void ScoresFromZero(const std::byte* keys, float* s) {
-    alignas(64) float zeros[2 * kTileFloats] = {};
-    TilesSeeMemory();
-    ScoreTiles<kTiles>(Queries(), rows_.steps, keys, zeros, s);
+  void ScoresFromZero(const std::byte* keys) {
+    ScoreTiles<kTiles>(Queries(), rows_.steps, keys, memory_.zeros);
+    StoreScoreTiles<kTiles>(memory_.s);
   }
 
+  // Leaves them in tiles.
   void Scores(const Blocks& blocks, int b) {
-    alignas(64) float zeros[2 * kTileFloats];
-    const float* start = Start(0);
-    if (rows_.cap > 0) {
-      __builtin_memset(zeros, 0, sizeof zeros);
-      start = zeros;
-    }
-    const int i = b % kChunkBlocks;
     TilesSeeMemory();
-    ScoreTiles<kTiles>(Queries(), rows_.steps, blocks.keys[i], start, memory_.s[b % 2]);
+    ScoreTiles<kTiles>(Queries(), rows_.steps, blocks.keys[b % kChunkBlocks], rows_.cap > 0 ? memory_.zeros : Start(0));
   }
+  void StoreScores() { StoreScoreTiles<kTiles>(memory_.s); }
 
   // Places of block b that row r sees, a bit each.
   uint32_t Seen(int r, int b) const {
@@ -295,11 +297,11 @@ class Pair {
   }
 
   // Of scores that began at zero, in 128 log2 units. NaN or infinite where one is; -inf where none is seen.
-  float LargestScore(int r, int b, const float* scores) const {
+  float LargestScore(int r, int b) const {
     const uint32_t seen = Seen(r, b);
     Vec largest = Vec::Set(-kInfinity), check = Vec::Zero();
     for (int i = 0; i < 2; ++i) {
-      Vec s = Vec::Load(scores + r * kBlock + i * 16);
+      Vec s = Vec::Load(memory_.s + r * kBlock + i * 16);
       const __mmask16 mask = static_cast<__mmask16>(seen >> (16 * i));
       if (rows_.cap > 0) s = Vec::Set(rows_.cap) * Tanh(s);
       check.v = _mm512_mask_sub_ps(check.v, mask, s.v, s.v);  // NaN where s is not finite
@@ -309,9 +311,19 @@ class Pair {
     return check.Sum() == 0 ? most : kInfinity;
   }
 
+  // The same without a look at what is not finite: NaN does not count.
+  float LargestFinite(int r, int b) const {
+    const uint32_t seen = Seen(r, b);
+    Vec low = Vec::Load(memory_.s + r * kBlock), high = Vec::Load(memory_.s + r * kBlock + 16);
+    if (rows_.cap > 0) low = Vec::Set(rows_.cap) * Tanh(low), high = Vec::Set(rows_.cap) * Tanh(high);
+    const Vec none = Vec::Set(-kInfinity);
+    const Vec most{_mm512_mask_max_ps(none.v, static_cast<__mmask16>(seen), low.v, none.v)};
+    return Vec{_mm512_mask_max_ps(most.v, static_cast<__mmask16>(seen >> 16), high.v, most.v)}.Largest();
+  }
+
   template <bool kCapped, bool kEdge>
   void WeighRows(int b) {
-    const float* s = memory_.s[b % 2];
+    const float* s = memory_.s;
     uint16_t* to = Weights(b);
     const __m512 limit = _mm512_set1_ps(kMaxY), cap = _mm512_set1_ps(rows_.cap);
     const __m512i curve = _mm512_load_si512(kCurve), order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
@@ -369,7 +381,10 @@ class Pair {
     while (pending_ > 0) AddPending();
     if (!AddSums(end)) {
       Redo(blocks, end);
-      if (more) Scores(blocks, end);
+      if (more) {
+        Scores(blocks, end);
+        StoreScores();
+      }
     }
     sum_ ^= 1;
     pending_group_ = group_begin_;
@@ -429,8 +444,8 @@ class Pair {
     alignas(64) float most[kPairRows];
     for (int r = 0; r < count_; ++r) most[r] = memory_.max[r];
     for (int b = group_begin_; b < end; ++b) {
-      ScoresFromZero(blocks.keys[b % kChunkBlocks], memory_.s[b % 2]);
-      for (int r = 0; r < count_; ++r) most[r] = __builtin_fmaxf(most[r], LargestScore(r, b, memory_.s[b % 2]));
+      ScoresFromZero(blocks.keys[b % kChunkBlocks]);
+      for (int r = 0; r < count_; ++r) most[r] = __builtin_fmaxf(most[r], LargestScore(r, b));
     }
     for (int r = 0; r < count_; ++r) {
       if (!(memory_.sums[sum_ ^ 1][r * kTileRows] > kMaxSum)) continue;
@@ -445,6 +460,7 @@ class Pair {
     }
     for (int b = group_begin_; b < end; ++b) {
       Scores(blocks, b);
+      StoreScores();
       Weigh(b);
     }
     AddSums(end);
@@ -564,6 +580,8 @@ void AttendRows(const AttentionTask& task, Memory& memory, int begin, int end) {
 void AttentionAmx(const AttentionTask& task) noexcept {
   Memory memory;
   for (uint16_t& one : memory.ones) one = 0x3f80;
+  for (float& zero : memory.zeros) zero = 0;
+  TilesSeeMemory();
   ConfigureTiles(task.row_end - task.row_begin);
   AttendRows(task, memory, task.row_begin, task.row_end);
   _tile_release();

@@ -38,10 +38,10 @@ constexpr std::array<RowsConfig, kTileRows + 1> kConfigs = MakeConfigs();
 inline void ConfigureTiles(int rows) { _tile_loadconfig(&kConfigs[rows < kTileRows ? rows : kTileRows]); }
 inline void TilesSeeMemory() { asm volatile("" ::: "memory"); }
 
-// s[row][32] = start[row] + q keys, for 16 kTiles rows and the 32 tokens of a block. q: [kTiles][steps] tiles; keys:
+// Tiles 0-3 = start[row] + q keys, for 16 kTiles rows and the 32 tokens of a block. q: [kTiles][steps] tiles; keys:
 // [32 steps / 2][32][2]; start: [kTiles] tiles of sums.
 template <int kTiles>
-inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, const float* start, float* s) {
+inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, const float* start) {
   _tile_loadd(0, start, 64);
   _tile_loadd(1, start, 64);
   if constexpr (kTiles == 2) {
@@ -61,6 +61,11 @@ inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, cons
       _tile_dpbf16ps(3, 5, 7);
     }
   }
+}
+
+// Tiles 0-3 to s[row][32].
+template <int kTiles>
+inline void StoreScoreTiles(float* s) {
   _tile_stored(0, s, 128);
   _tile_stored(1, s + 16, 128);
   if constexpr (kTiles == 2) {
