@@ -1,4 +1,7 @@
-// hone bench: how fast a model is here, each figure beside the roof of the machine; --compare with another model or run.
+// hone bench: how fast a model is here, each figure beside the roof of the machine; --compare with another model or
+// run.
+#include "measure/bench.h"
+
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
@@ -14,7 +17,6 @@
 #include "cli/progress.h"
 #include "engine/limits.h"
 #include "measure/answer_check.h"
-#include "measure/bench.h"
 
 namespace hone {
 namespace {
@@ -35,14 +37,20 @@ class BenchCommand : public Command {
  public:
   void AddFlags(CLI::App& app) override {
     app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    app.add_option("--prefill", options_.prefill, "lengths of prompts (default 128,512,2048,8192; 0: none)")->delimiter(',');
-    app.add_option("--decode", options_.decode, "steps of decode in a round (default 32)")->check(CLI::Range(1, 100000));
+    app.add_option("--prefill", options_.prefill, "lengths of prompts (default 128,512,2048,8192; 0: none)")
+        ->delimiter(',');
+    app.add_option("--decode", options_.decode, "steps of decode in a round (default 32)")
+        ->check(CLI::Range(1, 100000));
     app.add_option("--context", options_.context, "tokens cached before decode (default 0,2048,8192)")->delimiter(',');
-    app.add_option("--batch", options_.batch, "sequences decoded at once (default 1,4,8,16,32); with --context every pair")->delimiter(',');
+    app.add_option("--batch", options_.batch,
+                   "sequences decoded at once (default 1,4,8,16,32); with --context every pair")
+        ->delimiter(',');
     app.add_flag("--no-decode", options_.no_decode, "prefill rows only");
-    app.add_option("--rounds", options_.rounds, "rounds of each row (default 7, fewer for rows that take long; with a model to compare 8)")
+    app.add_option("--rounds", options_.rounds,
+                   "rounds of each row (default 7, fewer for rows that take long; with a model to compare 8)")
         ->check(CLI::Range(1, 10000));
-    app.add_option("--compare", compare_, "another model, timed round by round beside MODEL, or the --json output of an earlier run");
+    app.add_option("--compare", compare_,
+                   "another model, timed round by round beside MODEL, or the --json output of an earlier run");
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -68,7 +76,8 @@ class BenchCommand : public Command {
     if (beside) HONE_RETURN_IF_ERROR(Check(other, *runtime, flags).Context(compare_));
 
     ProgressLine progress("benching " + mine.name, flags.progress());
-    const BenchCallbacks callbacks{[&](double share, const std::string& what) { progress.Update(share, what); }, [] { return Interrupted(); }};
+    const BenchCallbacks callbacks{[&](double share, const std::string& what) { progress.Update(share, what); },
+                                   [] { return Interrupted(); }};
     BenchReport report = RunBench(mine, beside ? &other : nullptr, plan, options_, runtime->runtime(), callbacks);
     progress.Clear();
     report.check = std::move(check);
@@ -88,7 +97,8 @@ class BenchCommand : public Command {
     return load;
   }
 
-  static Result<BenchModel> Load(const std::string& path, const BenchPlan& plan, const RuntimeOwner& owner, const CommonFlags& flags) {
+  static Result<BenchModel> Load(const std::string& path, const BenchPlan& plan, const RuntimeOwner& owner,
+                                 const CommonFlags& flags) {
     const Runtime& runtime = owner.runtime();
     BenchModel model;
     const size_t before = ResidentBytes();
@@ -103,7 +113,8 @@ class BenchCommand : public Command {
     model.load_s = runtime.clock->Now() - start_s;
     model.rss_bytes = ResidentBytes();
     model.peak_rss_bytes = PeakResidentBytes();
-    runtime.log->Debug("{} took {} of memory", model.name, FormatBytes(model.rss_bytes - std::min(before, model.rss_bytes)));
+    runtime.log->Debug("{} took {} of memory", model.name,
+                       FormatBytes(model.rss_bytes - std::min(before, model.rss_bytes)));
     return model;
   }
 

@@ -1,6 +1,6 @@
 // hone eval perplexity | kld | tasks: the quality of a model, by named protocols. What is computed: docs/measure.md.
-#include <algorithm>
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/command.h"
@@ -29,25 +29,42 @@ struct EvalModel {
 class EvalCommand : public Command {
  public:
   void AddFlags(CLI::App& app) override {
-    app.add_option("WHAT", what_, "perplexity, kld or tasks")->required()->check(CLI::IsMember({"perplexity", "kld", "tasks"}));
+    app.add_option("WHAT", what_, "perplexity, kld or tasks")
+        ->required()
+        ->check(CLI::IsMember({"perplexity", "kld", "tasks"}));
     app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
     app.add_option("FILES", files_, "tasks: JSONL files (default: the tasks of the built-in model)");
     const char* text = "Perplexity and divergence";
     app.add_option("-f,--file", file_, "the text; - is standard input")->group(text);
-    protocol_option_ = app.add_option("--protocol", protocol_, "llama.cpp (windows of 512, second half scored), gptq (2048, all scored) or sliding; "
-                                      "--ctx sets the window")->group(text);
-    app.add_option("--stride", stride_, "sliding: tokens from one window to the next (default half a window)")->check(CLI::Range(1, 1 << 30))->group(text);
+    protocol_option_ =
+        app.add_option("--protocol", protocol_,
+                       "llama.cpp (windows of 512, second half scored), gptq (2048, all scored) or sliding; "
+                       "--ctx sets the window")
+            ->group(text);
+    app.add_option("--stride", stride_, "sliding: tokens from one window to the next (default half a window)")
+        ->check(CLI::Range(1, 1 << 30))
+        ->group(text);
     app.add_option("--chunks", chunks_, "stop after so many windows")->check(CLI::Range(1, 1 << 30))->group(text);
+    app.add_flag("--parse-special", parse_special_, "special tokens written in the text are tokens, not text")
+        ->group(text);
     app.add_option("--base", base_, "kld: the model to compare with, or a .kld file of its logits")->group(text);
     app.add_option("--save", save_, "kld: write the base's logits to this file, in llama.cpp's format")->group(text);
     const char* tasks = "Tasks";
     app.add_option("--compare", compare_, "another model on the same items, compared item by item")->group(tasks);
-    app.add_option("--shots", format_.shots, "the first N items of each file become examples")->check(CLI::Range(0, 1000))->group(tasks);
+    app.add_option("--shots", format_.shots, "the first N items of each file become examples")
+        ->check(CLI::Range(0, 1000))
+        ->group(tasks);
     app.add_option("--prefix", prefix_file_, "text in front of every question")->group(tasks);
-    app.add_option("--frame", format_.frame, "how a question is asked, {} standing for it (default \"Q: {}\\nA:\", for choices \"Question: {}\\nAnswer:\")")->group(tasks);
-    app.add_option("--max-tokens", task_options_.max_tokens, "longest answer (default 256 for conversations, 64 for questions)")
-        ->check(CLI::Range(1, 1 << 20))->group(tasks);
-    app.add_option("--items", items_file_, "write what came out of each item to this file, as JSON lines")->group(tasks);
+    app.add_option("--frame", format_.frame,
+                   "how a question is asked, {} standing for it (default \"Q: {}\\nA:\", for choices \"Question: "
+                   "{}\\nAnswer:\")")
+        ->group(tasks);
+    app.add_option("--max-tokens", task_options_.max_tokens,
+                   "longest answer (default 256 for conversations, 64 for questions)")
+        ->check(CLI::Range(1, 1 << 20))
+        ->group(tasks);
+    app.add_option("--items", items_file_, "write what came out of each item to this file, as JSON lines")
+        ->group(tasks);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -61,19 +78,25 @@ class EvalCommand : public Command {
  private:
   Result<void> CheckFlags() const {
     const bool tasks = what_ == "tasks", kld = what_ == "kld";
-    if (!tasks && !files_.empty()) return UsageError("eval " + what_ + " takes its text with -f FILE; '" + files_[0] + "' is too much");
+    if (!tasks && !files_.empty())
+      return UsageError("eval " + what_ + " takes its text with -f FILE; '" + files_[0] + "' is too much");
     if (tasks && !file_.empty()) return UsageError("eval tasks takes its files after MODEL, without -f");
     if (what_ == "perplexity" && file_.empty()) return UsageError("no text: give -f FILE");
     if (!kld && (!base_.empty() || !save_.empty())) return UsageError("--base and --save are for eval kld");
-    if (kld && base_.empty() && save_.empty()) return UsageError("give --base MODEL-or-FILE.kld to compare with, or --save FILE.kld to write this model's logits");
-    if (kld && (stride_ > 0 || protocol_option_->count() > 0)) return UsageError("eval kld has one protocol, llama.cpp's; --ctx and --chunks can be set");
-    if (!tasks && (!compare_.empty() || !items_file_.empty() || format_.shots > 0 || !prefix_file_.empty() || !format_.frame.empty())) {
+    if (kld && base_.empty() && save_.empty())
+      return UsageError(
+          "give --base MODEL-or-FILE.kld to compare with, or --save FILE.kld to write this model's logits");
+    if (kld && (stride_ > 0 || protocol_option_->count() > 0))
+      return UsageError("eval kld has one protocol, llama.cpp's; --ctx and --chunks can be set");
+    if (!tasks && (!compare_.empty() || !items_file_.empty() || format_.shots > 0 || !prefix_file_.empty() ||
+                   !format_.frame.empty())) {
       return UsageError("--compare, --items, --shots, --prefix and --frame are for eval tasks");
     }
     return {};
   }
 
-  static Result<EvalModel> Load(const std::string& path, int window, const RuntimeOwner& owner, const CommonFlags& flags) {
+  static Result<EvalModel> Load(const std::string& path, int window, const RuntimeOwner& owner,
+                                const CommonFlags& flags) {
     EvalModel loaded;
     HONE_TRY(loaded.checkpoint, OpenModel(path));
     loaded.name = ModelName(path, *loaded.checkpoint);
@@ -102,12 +125,14 @@ class EvalCommand : public Command {
     if (text.empty()) return InvalidInput(file_ + ": is empty");
     HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
     HONE_TRY(const EvalModel loaded, Load(model_, rules.context, *owner, flags));
-    const EvalText prepared = PrepareText(*loaded.tokenizer, text, protocol);
+    const EvalText prepared = PrepareText(*loaded.tokenizer, text, protocol, parse_special_);
     ProgressLine progress("perplexity", flags.progress());
-    const EvalCallbacks callbacks{[&](double share, double ppl) { progress.Update(share, "so far " + std::to_string(ppl)); },
-                                  [] { return Interrupted(); }};
+    const EvalCallbacks callbacks{
+        [&](double share, double ppl) { progress.Update(share, "so far " + std::to_string(ppl)); },
+        [] { return Interrupted(); }};
     HONE_TRY(const PerplexityResult result,
-             MeasurePerplexity(*loaded.model, owner->runtime(), kv, *loaded.tokenizer, prepared, rules, callbacks).Context(file_));
+             MeasurePerplexity(*loaded.model, owner->runtime(), kv, *loaded.tokenizer, prepared, rules, callbacks)
+                 .Context(file_));
     progress.Clear();
     WriteOut(flags.json ? PerplexityJson(result, loaded.name) : PerplexityTable(result, loaded.name));
     return result.interrupted ? kExitInterrupted : kExitDone;
@@ -116,16 +141,19 @@ class EvalCommand : public Command {
   Result<int> Divergence(const CommonFlags& flags) {
     HONE_TRY(const KvType kv, flags.kv_type());
     const bool from_file = !base_.empty() && KldFile::IsKld(base_);
-    if (from_file && !save_.empty()) return UsageError("--save writes a base's logits, but --base is a file of them already");
+    if (from_file && !save_.empty())
+      return UsageError("--save writes a base's logits, but --base is a file of them already");
     if (!from_file && file_.empty()) return UsageError("no text: give -f FILE");
     std::unique_ptr<KldFile> kld;
     if (from_file) {
       HONE_TRY(kld, KldFile::Open(base_));
       if (flags.ctx > 0 && flags.ctx != kld->shape().context) {
-        return UsageError("--ctx " + std::to_string(flags.ctx) + ", but " + base_ + " has windows of " + std::to_string(kld->shape().context));
+        return UsageError("--ctx " + std::to_string(flags.ctx) + ", but " + base_ + " has windows of " +
+                          std::to_string(kld->shape().context));
       }
     }
-    HONE_TRY(const ProtocolRules rules, ResolveRules({Protocol::kLlamaCpp, from_file ? kld->shape().context : flags.ctx, 0, chunks_}));
+    HONE_TRY(const ProtocolRules rules,
+             ResolveRules({Protocol::kLlamaCpp, from_file ? kld->shape().context : flags.ctx, 0, chunks_}));
     std::string text;
     if (!file_.empty()) {
       HONE_TRY(text, ReadText(file_));
@@ -133,9 +161,11 @@ class EvalCommand : public Command {
     }
     HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
     HONE_TRY(const EvalModel mine, Load(model_, rules.context, *owner, flags));
-    EvalText prepared = PrepareText(*mine.tokenizer, text, Protocol::kLlamaCpp);
+    EvalText prepared = PrepareText(*mine.tokenizer, text, Protocol::kLlamaCpp, parse_special_);
     if (from_file) HONE_RETURN_IF_ERROR(TakeTokens(*kld, &prepared));
-    HONE_TRY(const std::vector<Window> windows, PlanWindows(rules, static_cast<int64_t>(prepared.tokens.size()), from_file).Context(from_file ? base_ : file_));
+    HONE_TRY(
+        const std::vector<Window> windows,
+        PlanWindows(rules, static_cast<int64_t>(prepared.tokens.size()), from_file).Context(from_file ? base_ : file_));
     EvalModel other;
     if (!base_.empty() && !from_file) {
       HONE_TRY(other, Load(base_, rules.context, *owner, flags));
@@ -153,8 +183,8 @@ class EvalCommand : public Command {
       if (flags.json) WriteOut(SavedJson(mine.name, windows.size(), rules.context, prepared.digest));
       return kExitDone;
     }
-    HONE_TRY(DivergenceResult result, MeasureDivergence(*mine.model, {kld.get(), other.model.get()}, owner->runtime(), kv, prepared, windows,
-                                                        writer.get(), callbacks));
+    HONE_TRY(DivergenceResult result, MeasureDivergence(*mine.model, {kld.get(), other.model.get()}, owner->runtime(),
+                                                        kv, prepared, windows, writer.get(), callbacks));
     progress.Clear();
     result.base = from_file ? base_ : other.name;
     result.saved = save_;
@@ -176,8 +206,11 @@ class EvalCommand : public Command {
   Result<void> TakeTokens(const KldFile& kld, EvalText* prepared) const {
     const std::vector<int32_t> tokens(kld.tokens().begin(), kld.tokens().end());
     if (!file_.empty()) {
-      const bool same = prepared->tokens.size() >= tokens.size() && std::equal(tokens.begin(), tokens.end(), prepared->tokens.begin());
-      if (!same) return InvalidInput(file_ + ": its tokens are not those of " + base_ + "; the text or the tokenizer is another");
+      const bool same = prepared->tokens.size() >= tokens.size() &&
+                        std::equal(tokens.begin(), tokens.end(), prepared->tokens.begin());
+      if (!same)
+        return InvalidInput(file_ + ": its tokens are not those of " + base_ +
+                            "; the text or the tokenizer is another");
     } else {
       prepared->digest.clear();
     }
@@ -185,7 +218,8 @@ class EvalCommand : public Command {
     return {};
   }
 
-  Result<std::vector<TaskResult>> RunSets(const std::string& model, const std::vector<TaskSet>& sets, const CommonFlags& flags, std::string* name) {
+  Result<std::vector<TaskResult>> RunSets(const std::string& model, const std::vector<TaskSet>& sets,
+                                          const CommonFlags& flags, std::string* name) {
     EngineOptions options;
     HONE_TRY(LoadedModel loaded, LoadModel(model, flags, options));
     *name = loaded.name;
@@ -197,7 +231,8 @@ class EvalCommand : public Command {
       const TaskProgress report = [&](double share, int right, int done) {
         progress.Update(share, std::to_string(right) + " right of " + std::to_string(done));
       };
-      HONE_TRY(TaskResult result, RunTasks(set, task_model, loaded.runtime->runtime(), kv, task_options_, report, [] { return Interrupted(); }));
+      HONE_TRY(TaskResult result, RunTasks(set, task_model, loaded.runtime->runtime(), kv, task_options_, report,
+                                           [] { return Interrupted(); }));
       results.push_back(std::move(result));
       if (Interrupted()) break;
     }
@@ -249,6 +284,7 @@ class EvalCommand : public Command {
   std::string what_, model_, file_, protocol_ = "llama.cpp", base_, save_, compare_, prefix_file_, items_file_;
   std::vector<std::string> files_;
   int stride_ = 0, chunks_ = 0;
+  bool parse_special_ = false;
   CLI::Option* protocol_option_ = nullptr;
   TaskFormat format_;
   TaskOptions task_options_;

@@ -16,18 +16,21 @@ constexpr int kTokens = 24;
 
 std::vector<int32_t> CheckTokens(const Model& model) {
   std::vector<int32_t> ids(std::min({kTokens, model.options().max_rows, model.options().max_context}));
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 7919 + 11) % static_cast<size_t>(model.config().vocab));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int32_t>((i * 7919 + 11) % static_cast<size_t>(model.config().vocab));
   return ids;
 }
 
 // Logits of every token, [tokens][V].
-std::vector<float> AllLogits(Model& model, const Runtime& runtime, KvType kv, const std::vector<int32_t>& ids, bool at_once) {
+std::vector<float> AllLogits(Model& model, const Runtime& runtime, KvType kv, const std::vector<int32_t>& ids,
+                             bool at_once) {
   const int tokens = static_cast<int>(ids.size());
   ModelRunner runner(model, runtime, kv, 1, tokens, tokens);
   std::vector<float> all;
   for (int first = 0; first < tokens;) {
     const int count = at_once ? tokens : 1;
-    const ModelRunner::Rows rows{.first_position = first, .tokens = std::span(ids).subspan(first, count), .logits = count};
+    const ModelRunner::Rows rows{
+        .first_position = first, .tokens = std::span(ids).subspan(first, count), .logits = count};
     runner.Forward({&rows, 1});
     for (int i = 0; i < count; ++i) all.insert(all.end(), runner.logits(i).begin(), runner.logits(i).end());
     first += count;
@@ -38,12 +41,15 @@ std::vector<float> AllLogits(Model& model, const Runtime& runtime, KvType kv, co
 Result<void> Judge(const LogitsDifference& difference, const std::string& what) {
   if (!difference.finite) return Error{ErrorCode::kInternal, what + ": logits are not finite; nothing was timed"};
   if (difference.relative_rms > kLogitsBound) {
-    return Error{ErrorCode::kInternal, fmt::format("{}: logits differ by {:.1f} % of their deviation, more than {:.0f} %; a wrong answer is not timed",
-                                                   what, 100 * difference.relative_rms, 100 * kLogitsBound)};
+    return Error{
+        ErrorCode::kInternal,
+        fmt::format("{}: logits differ by {:.1f} % of their deviation, more than {:.0f} %; a wrong answer is not timed",
+                    what, 100 * difference.relative_rms, 100 * kLogitsBound)};
   }
   if (difference.clear_wrong > 0) {
-    return Error{ErrorCode::kInternal, fmt::format("{}: {} of {} greedy ids with a clear lead differ; a wrong answer is not timed", what,
-                                                   difference.clear_wrong, difference.clear_rows)};
+    return Error{ErrorCode::kInternal,
+                 fmt::format("{}: {} of {} greedy ids with a clear lead differ; a wrong answer is not timed", what,
+                             difference.clear_wrong, difference.clear_rows)};
   }
   return {};
 }
@@ -88,17 +94,20 @@ Result<std::string> CheckAnswers(Model& model, Model* reference, const Runtime& 
   if (reference == nullptr) {
     const LogitsDifference difference = CompareLogits(at_once.data(), one_by_one.data(), rows, vocab);
     HONE_RETURN_IF_ERROR(Judge(difference, fmt::format("{} tokens at once against one at a time", rows)));
-    return fmt::format("{} tokens at once against one at a time: logits within {:.2f} % of their deviation (no memory for an exact copy)",
-                       rows, 100 * difference.relative_rms);
+    return fmt::format(
+        "{} tokens at once against one at a time: logits within {:.2f} % of their deviation (no memory for an exact "
+        "copy)",
+        rows, 100 * difference.relative_rms);
   }
   const std::vector<float> exact = AllLogits(*reference, runtime, KvType::kF32, ids, false);
   const LogitsDifference many = CompareLogits(at_once.data(), exact.data(), rows, vocab);
   const LogitsDifference one = CompareLogits(one_by_one.data(), exact.data(), rows, vocab);
   HONE_RETURN_IF_ERROR(Judge(many, fmt::format("{} tokens at once against the exact path", rows)));
   HONE_RETURN_IF_ERROR(Judge(one, fmt::format("{} tokens one at a time against the exact path", rows)));
-  return fmt::format("{} tokens against the exact path: logits within {:.2f} % of their deviation at once, {:.2f} % one at a time; "
-                     "{} of {} greedy ids have a clear lead, all agree",
-                     rows, 100 * many.relative_rms, 100 * one.relative_rms, many.clear_rows, rows);
+  return fmt::format(
+      "{} tokens against the exact path: logits within {:.2f} % of their deviation at once, {:.2f} % one at a time; "
+      "{} of {} greedy ids have a clear lead, all agree",
+      rows, 100 * many.relative_rms, 100 * one.relative_rms, many.clear_rows, rows);
 }
 
 }  // namespace hone

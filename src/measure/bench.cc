@@ -17,11 +17,11 @@ namespace {
 constexpr int kDefaultDecode = 32;
 constexpr int kDefaultRounds = 7;
 constexpr int kLeastRounds = 3;
-constexpr double kRowBudget_s = 25;     // after this much work a row of the default rounds may end
+constexpr double kRowBudget_s = 25;  // after this much work a row of the default rounds may end
 constexpr int kMostBatch = 256;
 constexpr int kMostTokens = 1 << 20;
 constexpr int kComputeProbes = 5, kReadProbes = 3;
-constexpr int kSeedTokens = 256;        // a context is filled with copies of so many computed tokens
+constexpr int kSeedTokens = 256;  // a context is filled with copies of so many computed tokens
 
 const std::vector<int> kDefaultPrefill = {128, 512, 2048, 8192};
 const std::vector<int> kDefaultContext = {0, 2048, 8192};
@@ -32,18 +32,21 @@ using Kind = BenchWork::Kind;
 // Ids that mean nothing and do not repeat soon.
 std::vector<int32_t> Tokens(int count, int vocab, int salt) {
   std::vector<int32_t> ids(count);
-  for (int i = 0; i < count; ++i) ids[i] = static_cast<int32_t>((uint64_t(i) * 2654435761u + uint64_t(salt) * 40503u + 17) % uint64_t(vocab));
+  for (int i = 0; i < count; ++i)
+    ids[i] = static_cast<int32_t>((uint64_t(i) * 2654435761u + uint64_t(salt) * 40503u + 17) % uint64_t(vocab));
   return ids;
 }
 
 // Why a model cannot do a row; "" if it can.
-std::string WhyNotWork(const BenchWork& work, const BenchOptions& options, const ModelConfig& config, uint64_t free_bytes) {
+std::string WhyNotWork(const BenchWork& work, const BenchOptions& options, const ModelConfig& config,
+                       uint64_t free_bytes) {
   const int longest = work.kind == Kind::kPrefill ? work.tokens : work.context;
   if (longest > config.context) return fmt::format("the model's context is {}", config.context);
   const int length = work.kind == Kind::kPrefill ? work.tokens : work.context + work.tokens;
   const uint64_t kv_bytes = ModelRunner::KvBytes(config, options.kv, work.batch, length);
   if (free_bytes > 0 && kv_bytes > free_bytes / 2) {
-    return fmt::format("its KV cache of {:.1f} GiB is more than half of the free memory", static_cast<double>(kv_bytes) / (1 << 30));
+    return fmt::format("its KV cache of {:.1f} GiB is more than half of the free memory",
+                       static_cast<double>(kv_bytes) / (1 << 30));
   }
   return "";
 }
@@ -54,7 +57,8 @@ class Prepared {
   Prepared(const BenchModel& model, const BenchWork& work, KvType kv, const Runtime& runtime)
       : work_(work),
         runtime_(runtime),
-        runner_(*model.model, runtime, kv, work.batch, work.kind == Kind::kPrefill ? work.tokens : work.context + work.tokens, work.batch),
+        runner_(*model.model, runtime, kv, work.batch,
+                work.kind == Kind::kPrefill ? work.tokens : work.context + work.tokens, work.batch),
         vocab_(model.model->config().vocab) {
     if (work.kind == Kind::kPrefill) {
       prompt_ = Tokens(work.tokens, vocab_, 0);
@@ -104,7 +108,8 @@ class Prepared {
 ModelCost::Step CostOf(const ModelCost& cost, const BenchWork& work, int max_rows) {
   if (work.kind == Kind::kDecode) return cost.Forward(work.batch, 1, work.context + work.tokens / 2);
   ModelCost::Step total;
-  for (int first = 0; first < work.tokens; first += max_rows) total += cost.Forward(1, std::min(max_rows, work.tokens - first), first);
+  for (int first = 0; first < work.tokens; first += max_rows)
+    total += cost.Forward(1, std::min(max_rows, work.tokens - first), first);
   return total;
 }
 
@@ -162,15 +167,17 @@ Result<BenchPlan> PlanBench(const BenchOptions& options, const ModelConfig& conf
       }
     }
   }
-  if (plan.works.empty()) return UsageError("nothing to time: --prefill 0 and --no-decode together, or nothing fits this model");
+  if (plan.works.empty())
+    return UsageError("nothing to time: --prefill 0 and --no-decode together, or nothing fits this model");
   for (const BenchWork& work : plan.works) {
-    plan.max_context = std::max(plan.max_context, work.kind == Kind::kPrefill ? work.tokens : work.context + work.tokens);
+    plan.max_context =
+        std::max(plan.max_context, work.kind == Kind::kPrefill ? work.tokens : work.context + work.tokens);
   }
   return plan;
 }
 
-BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const BenchPlan& plan, const BenchOptions& options,
-                     const Runtime& runtime, const BenchCallbacks& callbacks) {
+BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const BenchPlan& plan,
+                     const BenchOptions& options, const Runtime& runtime, const BenchCallbacks& callbacks) {
   BenchReport report;
   report.model = mine.name;
   report.load_s = mine.load_s, report.rss_bytes = mine.rss_bytes, report.peak_rss_bytes = mine.peak_rss_bytes;
@@ -193,9 +200,12 @@ BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const Benc
   for (const BenchWork& work : plan.works) {
     const ModelCost::Step step = CostOf(cost, work, max_rows);
     const double once = std::max(step.bytes / std::max(1.0, report.roof.read_all_gbs() * 1e9),
-                                 step.flops / (report.roof.Gops(unit).value_or(100) * 1e9)) * 2;
+                                 step.flops / (report.roof.Gops(unit).value_or(100) * 1e9)) *
+                        2;
     const double round = (work.kind == Kind::kDecode ? once * work.tokens : once) * (other != nullptr ? 2 : 1);
-    const double rounds = options.rounds > 0 ? options.rounds : std::clamp(kRowBudget_s / round, double{kLeastRounds}, double{kDefaultRounds});
+    const double rounds = options.rounds > 0
+                              ? options.rounds
+                              : std::clamp(kRowBudget_s / round, double{kLeastRounds}, double{kDefaultRounds});
     expected.push_back(round * (rounds + 0.5) + 0.1 * rounds);
   }
   const double all = std::accumulate(expected.begin(), expected.end(), 1e-9);
@@ -214,10 +224,13 @@ BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const Benc
     }
     const auto roof = [&] {
       std::vector<double> rates;
-      for (int k = 0; k < (prefill ? kComputeProbes : kReadProbes); ++k) rates.push_back(prefill ? probe.Gops(unit) : probe.ReadGbs());
+      for (int k = 0; k < (prefill ? kComputeProbes : kReadProbes); ++k)
+        rates.push_back(prefill ? probe.Gops(unit) : probe.ReadGbs());
       return Median(rates);
     };
-    RoundRules rules{.rounds = options.rounds > 0 ? options.rounds : other != nullptr ? kCompareRounds : kDefaultRounds,
+    RoundRules rules{.rounds = options.rounds > 0 ? options.rounds
+                               : other != nullptr ? kCompareRounds
+                                                  : kDefaultRounds,
                      .least_rounds = other != nullptr ? kCompareRounds : kLeastRounds,
                      .budget_s = options.rounds > 0 ? 0 : kRowBudget_s};
     const Rounds rounds = TakeRounds(works, roof, rules, callbacks.stop);
@@ -226,8 +239,13 @@ BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const Benc
     if (rounds.rounds() == 0) break;
 
     const ModelCost::Step step = CostOf(cost, work, max_rows);
-    BenchRow row{.work = work, .roof_key = prefill ? UnitKey(unit) : "read_gbs", .bytes = step.bytes, .flops = step.flops,
-                 .rounds = rounds.rounds(), .retaken = rounds.retaken, .steady = rounds.steady};
+    BenchRow row{.work = work,
+                 .roof_key = prefill ? UnitKey(unit) : "read_gbs",
+                 .bytes = step.bytes,
+                 .flops = step.flops,
+                 .rounds = rounds.rounds(),
+                 .retaken = rounds.retaken,
+                 .steady = rounds.steady};
     const double work_of_round = prefill ? step.flops : step.bytes * (work.kind == Kind::kDecode ? work.tokens : 1);
     std::vector<double> rates, shares;
     for (int r = 0; r < rounds.rounds(); ++r) {

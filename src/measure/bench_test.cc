@@ -19,7 +19,8 @@ using Kind = BenchWork::Kind;
 
 ModelConfig SomeConfig(int context) {
   ModelConfig config;
-  config.layers = 2, config.width = 64, config.heads = 4, config.kv_heads = 2, config.head_width = 16, config.vocab = 100;
+  config.layers = 2, config.width = 64, config.heads = 4, config.kv_heads = 2, config.head_width = 16,
+  config.vocab = 100;
   config.context = context;
   config.layer.resize(2);
   return config;
@@ -58,9 +59,9 @@ TEST(PlanTest, ListsThatAreGivenAreCrossed) {
 
 TEST(PlanTest, WhatCannotBeIsWrongUsageIfAskedFor) {
   const ModelConfig config = SomeConfig(4096);
-  for (const BenchOptions& options : {BenchOptions{.prefill = {5000}}, BenchOptions{.context = {5000}}, BenchOptions{.prefill = {-1}},
-                                      BenchOptions{.batch = {0}}, BenchOptions{.batch = {100000}},
-                                      BenchOptions{.prefill = {0}, .no_decode = true}}) {
+  for (const BenchOptions& options :
+       {BenchOptions{.prefill = {5000}}, BenchOptions{.context = {5000}}, BenchOptions{.prefill = {-1}},
+        BenchOptions{.batch = {0}}, BenchOptions{.batch = {100000}}, BenchOptions{.prefill = {0}, .no_decode = true}}) {
     const auto plan = PlanBench(options, config, 0);
     ASSERT_FALSE(plan);
     EXPECT_EQ(plan.error().code, ErrorCode::kUsage);
@@ -178,7 +179,8 @@ TEST_F(BuiltinBench, ReportHasTheKeysThatScriptsRelyOn) {
   for (const char* key : {"roof", "rows", "load_s", "rss_bytes", "environment"}) EXPECT_TRUE(json.contains(key)) << key;
   ASSERT_EQ(json["rows"].size(), 5u);
   for (const ordered_json& row : json["rows"]) {
-    for (const char* key : {"work", "tokens", "context", "batch", "tok_s", "low", "high", "roof_percent", "bytes", "flops"}) {
+    for (const char* key :
+         {"work", "tokens", "context", "batch", "tok_s", "low", "high", "roof_percent", "bytes", "flops"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
     EXPECT_GT(row["tok_s"], 0);

@@ -22,7 +22,8 @@ ordered_json WorkAsJson(const BenchWork& work) {
 // A finite number of a row of somebody's JSON.
 Result<double> Number(const ordered_json& row, const char* key) {
   const auto it = row.find(key);
-  if (it == row.end() || !it->is_number() || !std::isfinite(it->get<double>())) return InvalidInput(fmt::format("a row's '{}' is missing or no number", key));
+  if (it == row.end() || !it->is_number() || !std::isfinite(it->get<double>()))
+    return InvalidInput(fmt::format("a row's '{}' is missing or no number", key));
   return it->get<double>();
 }
 
@@ -77,28 +78,40 @@ std::string BenchJson(const BenchReport& report, const Runtime& runtime) {
     }
     json["compare"] = {{"with", report.compared_with}, {"rows", std::move(rows)}, {"verdict", Verdict(report)}};
   }
-  json["environment"] = {{"cpu", report.roof.cpu}, {"cores", report.roof.cores}, {"threads", report.roof.threads},
-                         {"isa", IsaName(runtime.isa)}, {"system", report.roof.machine.system},
-                         {"microcode", report.roof.machine.microcode}, {"governor", report.roof.machine.governor},
-                         {"virtual_machine", report.roof.machine.virtual_machine}, {"huge_pages", report.roof.machine.huge_pages},
-                         {"memory_bytes", report.roof.machine.memory_bytes}, {"compiler", __VERSION__}, {"hone", HONE_VERSION},
-                         {"kv", report.kv}, {"exact", report.exact}};
+  json["environment"] = {{"cpu", report.roof.cpu},
+                         {"cores", report.roof.cores},
+                         {"threads", report.roof.threads},
+                         {"isa", IsaName(runtime.isa)},
+                         {"system", report.roof.machine.system},
+                         {"microcode", report.roof.machine.microcode},
+                         {"governor", report.roof.machine.governor},
+                         {"virtual_machine", report.roof.machine.virtual_machine},
+                         {"huge_pages", report.roof.machine.huge_pages},
+                         {"memory_bytes", report.roof.machine.memory_bytes},
+                         {"compiler", __VERSION__},
+                         {"hone", HONE_VERSION},
+                         {"kv", report.kv},
+                         {"exact", report.exact}};
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 std::string BenchTable(const BenchReport& report) {
-  std::string out = fmt::format("{}: loaded in {:.2f} s, {:.2f} GB resident, {:.2f} GB at most\nchecked: {}\n\n", report.model, report.load_s,
-                                static_cast<double>(report.rss_bytes) / 1e9, static_cast<double>(report.peak_rss_bytes) / 1e9, report.check);
+  std::string out = fmt::format("{}: loaded in {:.2f} s, {:.2f} GB resident, {:.2f} GB at most\nchecked: {}\n\n",
+                                report.model, report.load_s, static_cast<double>(report.rss_bytes) / 1e9,
+                                static_cast<double>(report.peak_rss_bytes) / 1e9, report.check);
   out += fmt::format("{:<26} {:>10} {:>22} {:>9}  {}\n", "work", "tok/s", "low - high", "of roof", "roof then");
   for (const BenchRow& row : report.rows) {
-    out += fmt::format("{:<26} {:>10.1f} {:>22} {:>7.1f} %  {:.4g} {}{}\n", row.work.Name(), row.tok_s.value,
-                       fmt::format("{:.1f} - {:.1f} ({:.0f} %)", row.tok_s.low, row.tok_s.high, 100 * row.tok_s.confidence), row.roof_percent,
-                       row.roof, row.roof_key,
-                       row.steady ? row.retaken > 0 ? fmt::format(", {} rounds retaken", row.retaken) : "" : ", UNSTEADY: the roof moved by more than 10 %");
+    out += fmt::format(
+        "{:<26} {:>10.1f} {:>22} {:>7.1f} %  {:.4g} {}{}\n", row.work.Name(), row.tok_s.value,
+        fmt::format("{:.1f} - {:.1f} ({:.0f} %)", row.tok_s.low, row.tok_s.high, 100 * row.tok_s.confidence),
+        row.roof_percent, row.roof, row.roof_key,
+        row.steady ? row.retaken > 0 ? fmt::format(", {} rounds retaken", row.retaken) : ""
+                   : ", UNSTEADY: the roof moved by more than 10 %");
   }
   for (const std::string& skipped : report.skipped) out += "left out: " + skipped + "\n";
   if (report.compared_with.empty()) return out;
-  out += fmt::format("\nagainst {}\n{:<26} {:>12} {:>8} {:>18}  {}\n", report.compared_with, "work", "its tok/s", "ratio", "low - high", "");
+  out += fmt::format("\nagainst {}\n{:<26} {:>12} {:>8} {:>18}  {}\n", report.compared_with, "work", "its tok/s",
+                     "ratio", "low - high", "");
   for (const CompareRow& row : report.compared) {
     const Interval& ratio = row.comparison.ratio;
     out += fmt::format("{:<26} {:>12.1f} {:>8.3f} {:>18}  {}\n", row.work.Name(), row.tok_s_other, ratio.value,
@@ -127,7 +140,8 @@ Result<void> CompareWithReport(const std::string& text, const std::string& name,
       HONE_TRY(const double roof, Number(row, "roof_now"));
       other.confidence = Number(row, "confidence") ? *Number(row, "confidence") : 0.95;
       const bool same_unit = row.contains("roof_key") && row["roof_key"] == mine.roof_key;
-      report->compared.push_back({mine.work, other.value, CompareApart(mine.tok_s, mine.roof, other, same_unit ? roof : 0)});
+      report->compared.push_back(
+          {mine.work, other.value, CompareApart(mine.tok_s, mine.roof, other, same_unit ? roof : 0)});
     }
   }
   if (report->compared.empty()) return InvalidInput("no row of it is one of this run's");

@@ -1,5 +1,5 @@
-// Divergence of a model from a base model on the same tokens: KL divergence, change of the probability of the right token,
-// agreement of the best tokens. Statistics as llama-perplexity --kl-divergence reports them.
+// Divergence of a model from a base model on the same tokens: KL divergence, change of the probability of the right
+// token, agreement of the best tokens. Statistics as llama-perplexity --kl-divergence reports them.
 #pragma once
 
 #include <string>
@@ -19,11 +19,11 @@ inline constexpr int kOverlap = 10;
 
 // One scored position.
 struct DivergenceRow {
-  double kld = 0;              // sum over base log-probs > -16 of p_base * (log p_base - log p)
+  double kld = 0;                // sum over base log-probs > -16 of p_base * (log p_base - log p)
   double nll = 0, nll_base = 0;  // of the right token
-  double delta_p = 0;          // p(right token) - p_base(right token)
-  bool same_top = false;       // the first of the highest of each is the same token
-  double overlap = 0;          // share of the base's ten best that are among the model's ten best
+  double delta_p = 0;            // p(right token) - p_base(right token)
+  bool same_top = false;         // the first of the highest of each is the same token
+  double overlap = 0;            // of the base's ten best tokens above -16, the share among the model's ten best
 };
 // `base`: log-probabilities, `logits`: the model's. Not finite if a logit is not.
 DivergenceRow Diverge(std::span<const float> base, std::span<const float> logits, int32_t target);
@@ -41,19 +41,21 @@ struct DivergenceBase {
   Model* model = nullptr;
 };
 
-// Runs `model` over windows of `text` (protocol llama.cpp). With a file as base `text` must hold the file's tokens. `writer`, if
-// given, gets the base's rows. Errors: vocabularies differ, logits are not finite.
-Result<DivergenceResult> MeasureDivergence(Model& model, const DivergenceBase& base, const Runtime& runtime, KvType kv, const EvalText& text,
-                                           const std::vector<Window>& windows, KldWriter* writer, const EvalCallbacks& callbacks);
+// Runs `model` over windows of `text` (protocol llama.cpp). With a file as base `text` must hold the file's tokens.
+// `writer`, if given, gets the base's rows. Errors: vocabularies differ, logits are not finite.
+Result<DivergenceResult> MeasureDivergence(Model& model, const DivergenceBase& base, const Runtime& runtime, KvType kv,
+                                           const EvalText& text, const std::vector<Window>& windows, KldWriter* writer,
+                                           const EvalCallbacks& callbacks);
 
 // Only writes a model's own rows: what hone eval kld --save does without --base.
-Result<void> SaveLogits(Model& model, const Runtime& runtime, KvType kv, const EvalText& text, const std::vector<Window>& windows,
-                        KldWriter* writer, const EvalCallbacks& callbacks);
+Result<void> SaveLogits(Model& model, const Runtime& runtime, KvType kv, const EvalText& text,
+                        const std::vector<Window>& windows, KldWriter* writer, const EvalCallbacks& callbacks);
 
 // Everything that is said about rows.
 struct DivergenceFigures {
   struct Spread {  // percentiles: linear interpolation
-    double mean = 0, error = 0, max = 0, min = 0, p999 = 0, p99 = 0, p95 = 0, p90 = 0, median = 0, p10 = 0, p05 = 0, p01 = 0, p001 = 0;
+    double mean = 0, error = 0, max = 0, min = 0, p999 = 0, p99 = 0, p95 = 0, p90 = 0, median = 0, p10 = 0, p05 = 0,
+           p01 = 0, p001 = 0;
   };
   Spread kld, delta_p;
   double delta_p_rms = 0, delta_p_rms_error = 0;

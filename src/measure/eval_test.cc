@@ -134,18 +134,35 @@ TEST_F(EvalTest, PerplexityAsTheReferenceSays) {
     const auto result = MeasurePerplexity(*model, runtime(), KvType::kF32, *tokenizer_, prepared, rules, {});
     ASSERT_TRUE(result) << result.error().message;
     ASSERT_EQ(result->windows, 2);
-    for (int w = 0; w < 2; ++w) EXPECT_NEAR(result->window_nll[w], golden["window_nll_sums"][w].get<double>(), 0.1) << name;
+    for (int w = 0; w < 2; ++w)
+      EXPECT_NEAR(result->window_nll[w], golden["window_nll_sums"][w].get<double>(), 0.1) << name;
     if (rows->get()->FindTensor(name) != nullptr) {
       const std::vector<float> nll = Floats(**rows, name);
-      for (size_t i = 0; i < result->nll.size(); ++i) ASSERT_NEAR(result->nll[i], nll[i], 1e-3) << name << " token " << i;
+      for (size_t i = 0; i < result->nll.size(); ++i)
+        ASSERT_NEAR(result->nll[i], nll[i], 1e-3) << name << " token " << i;
     }
     const json out = json::parse(PerplexityJson(*result, "m"));
-    for (const char* key : {"nll_sum", "tokens_scored", "windows", "ppl", "ppl_stderr", "bits_per_byte", "protocol", "dataset_digest"}) {
+    for (const char* key :
+         {"nll_sum", "tokens_scored", "windows", "ppl", "ppl_stderr", "bits_per_byte", "protocol", "dataset_digest"}) {
       EXPECT_TRUE(out.contains(key)) << key;
     }
     ++checked;
   }
   EXPECT_EQ(checked, 3);
+}
+
+// measured.json: PyTorch in float32, windows of 512 of held-out.txt with its special tokens parsed.
+TEST_F(EvalTest, PerplexityOfTheBuiltinDraftAsMeasured) {
+  const std::string folder = HONE_SOURCE_DIR "/assets/builtin/";
+  std::shared_ptr<Model> model;
+  Load(folder + "draft", 512, &model);
+  ASSERT_NE(model, nullptr);
+  const json want = json::parse(ReadAll(folder + "draft/measured.json"))["perplexity_512"];
+  const EvalText text = PrepareText(*tokenizer_, ReadAll(folder + "tasks/held-out.txt"), Protocol::kGptq, true);
+  const auto result = MeasurePerplexity(*model, runtime(), KvType::kF32, *tokenizer_, text, {Protocol::kGptq, 512}, {});
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->tokens_scored, want["tokens"]);
+  EXPECT_NEAR(result->ppl, want["ppl"].get<double>(), 1e-4 * want["ppl"].get<double>());
 }
 
 TEST(MeanErrorTest, IsLlamaCppsFormula) {
@@ -170,14 +187,18 @@ class KldTest : public EvalTest {
     const auto near = [&](double got, const std::string& key) {
       EXPECT_NEAR(got, want[key].get<double>(), 2e-6 + 1e-3 * std::fabs(want[key].get<double>())) << key;
     };
-    near(f.kld.mean, "kld_mean"), near(f.kld.error, "kld_stderr"), near(f.kld.max, "kld_max"), near(f.kld.min, "kld_min");
+    near(f.kld.mean, "kld_mean"), near(f.kld.error, "kld_stderr"), near(f.kld.max, "kld_max"),
+        near(f.kld.min, "kld_min");
     near(f.delta_p.mean, "dp_mean"), near(f.delta_p.error, "dp_mean_stderr"), near(f.delta_p_rms, "dp_rms");
     near(f.delta_p_rms_error, "dp_rms_stderr"), near(f.delta_p.max, "dp_max"), near(f.delta_p.min, "dp_min");
     near(f.same_top, "same_top1"), near(f.same_top_error, "same_top1_stderr");
-    near(f.ppl, "ppl"), near(f.ppl_error, "ppl_stderr"), near(f.ppl_base, "ppl_base"), near(f.ppl_base_error, "ppl_base_stderr");
-    near(f.ln_ratio, "ln_ppl_ratio"), near(f.ln_ratio_error, "ln_ppl_ratio_stderr"), near(f.ln_correlation, "ln_ppl_correlation");
-    const std::pair<const char*, double> percentiles[] = {{"99.9", f.kld.p999}, {"99", f.kld.p99}, {"95", f.kld.p95}, {"90", f.kld.p90},
-                                                          {"50", f.kld.median}, {"10", f.kld.p10}, {"5", f.kld.p05}, {"1", f.kld.p01}, {"0.1", f.kld.p001}};
+    near(f.ppl, "ppl"), near(f.ppl_error, "ppl_stderr"), near(f.ppl_base, "ppl_base"),
+        near(f.ppl_base_error, "ppl_base_stderr");
+    near(f.ln_ratio, "ln_ppl_ratio"), near(f.ln_ratio_error, "ln_ppl_ratio_stderr"),
+        near(f.ln_correlation, "ln_ppl_correlation");
+    const std::pair<const char*, double> percentiles[] = {
+        {"99.9", f.kld.p999}, {"99", f.kld.p99}, {"95", f.kld.p95}, {"90", f.kld.p90},  {"50", f.kld.median},
+        {"10", f.kld.p10},    {"5", f.kld.p05},  {"1", f.kld.p01},  {"0.1", f.kld.p001}};
     for (const auto& [percent, got] : percentiles) {
       const double value = want["kld_percentiles"][percent];
       EXPECT_NEAR(got, value, 2e-6 + 1e-3 * value) << percent;
@@ -206,7 +227,9 @@ TEST_F(KldTest, ReadsTheToolsFile) {
   ASSERT_TRUE(file_->Row(0, 0, row));
   const json& first = golden_["first_row"];
   for (int i = 0; i < 8; ++i) {
-    EXPECT_NEAR(row[i], first["scale"].get<double>() * first["q_first_8"][i].get<double>() + first["min_log_prob"].get<double>(), 2e-6);
+    EXPECT_NEAR(
+        row[i],
+        first["scale"].get<double>() * first["q_first_8"][i].get<double>() + first["min_log_prob"].get<double>(), 2e-6);
   }
 }
 
@@ -230,7 +253,8 @@ TEST_F(KldTest, DivergenceFromTheFileAndFromTheModel) {
     EXPECT_NEAR(result->rows[i].delta_p, delta[i], 2e-6 + 1e-3 * std::fabs(delta[i])) << i;
   }
   const json out = json::parse(DivergenceJson(*result, "other"));
-  for (const char* key : {"mean", "stderr", "max", "p999", "p99", "p95", "p90", "median", "p10", "p05", "p01", "p001"}) {
+  for (const char* key :
+       {"mean", "stderr", "max", "p999", "p99", "p95", "p90", "median", "p10", "p05", "p01", "p001"}) {
     EXPECT_TRUE(out["kld"].contains(key)) << key;
   }
   EXPECT_TRUE(out["delta_p"].contains("mean") && out["delta_p"].contains("rms"));
@@ -258,12 +282,14 @@ TEST_F(KldTest, WritesWhatTheToolWrites) {
   ASSERT_TRUE(saved) << saved.error().message;
   auto own = KldFile::Open(path);
   ASSERT_TRUE(own) << own.error().message;
-  EXPECT_TRUE(std::equal(file_->tokens().begin(), file_->tokens().end(), (*own)->tokens().begin(), (*own)->tokens().end()));
+  EXPECT_TRUE(
+      std::equal(file_->tokens().begin(), file_->tokens().end(), (*own)->tokens().begin(), (*own)->tokens().end()));
   std::vector<float> a(301), b(301);
   for (int chunk = 0; chunk < file_->shape().chunks; ++chunk) {
     for (int row = 0; row < file_->shape().rows_per_chunk(); ++row) {
       ASSERT_TRUE(file_->Row(chunk, row, a) && (*own)->Row(chunk, row, b));
-      for (int i = 0; i < 301; ++i) ASSERT_NEAR(a[i], b[i], 6e-4) << chunk << " " << row << " " << i;  // one step of the codes is 2.4e-4
+      for (int i = 0; i < 301; ++i)
+        ASSERT_NEAR(a[i], b[i], 6e-4) << chunk << " " << row << " " << i;  // one step of the codes is 2.4e-4
     }
   }
   std::filesystem::remove(path);
@@ -300,7 +326,8 @@ TEST_F(KldTest, VocabulariesMustAgree) {
   Load(folder_ + "/kld_tiny_base.gguf", 64, &tiny);
   Load(HONE_SOURCE_DIR "/assets/builtin/draft", 64, &builtin);
   ASSERT_TRUE(tiny != nullptr && builtin != nullptr);
-  const auto result = MeasureDivergence(*builtin, {nullptr, tiny.get()}, runtime(), KvType::kF32, StoredText(), {{0, 64, 33, 64}}, nullptr, {});
+  const auto result = MeasureDivergence(*builtin, {nullptr, tiny.get()}, runtime(), KvType::kF32, StoredText(),
+                                        {{0, 64, 33, 64}}, nullptr, {});
   ASSERT_FALSE(result);
   EXPECT_NE(result.error().message.find("vocabularies differ"), std::string::npos);
 }
@@ -338,10 +365,15 @@ TEST(TasksTest, KindsAndBadLines) {
   EXPECT_EQ(ParseTasks("f", question, {.frame = "<{}>"})->items[0].prompt, "<1+1?>");
   EXPECT_EQ(ParseTasks("f", R"({"prompt": "2+2=", "answer": "4"})", {})->items[0].prompt, "2+2=");
   for (const std::string& bad :
-       {std::string(), std::string("\n \n"), std::string("{\"messages\": ") + std::string(100000, '[') + std::string(100000, ']') + ", \"answer\": \"x\"}", std::string("{"), std::string("[1]"), std::string("{}"), chat + "\n" + question,
-        std::string(R"({"question": 3, "answer": "x"})"), std::string(R"({"question": "x"})"), std::string(R"({"messages": [], "answer": "x"})"),
-        std::string(R"({"question": "x", "choices": ["a"], "answer": 0})"), std::string(R"({"question": "x", "choices": ["a", "b"], "answer": 2})"),
-        std::string(R"({"question": "x", "choices": ["a", "b"], "answer": "c"})"), std::string(R"({"question": "x", "choices": ["a", 1], "answer": 0})")}) {
+       {std::string(), std::string("\n \n"),
+        std::string("{\"messages\": ") + std::string(100000, '[') + std::string(100000, ']') + ", \"answer\": \"x\"}",
+        std::string("{"), std::string("[1]"), std::string("{}"), chat + "\n" + question,
+        std::string(R"({"question": 3, "answer": "x"})"), std::string(R"({"question": "x"})"),
+        std::string(R"({"messages": [], "answer": "x"})"),
+        std::string(R"({"question": "x", "choices": ["a"], "answer": 0})"),
+        std::string(R"({"question": "x", "choices": ["a", "b"], "answer": 2})"),
+        std::string(R"({"question": "x", "choices": ["a", "b"], "answer": "c"})"),
+        std::string(R"({"question": "x", "choices": ["a", 1], "answer": 0})")}) {
     const auto set = ParseTasks("f.jsonl", bad, {});
     ASSERT_FALSE(set) << bad;
     EXPECT_EQ(set.error().code, ErrorCode::kInvalidInput);
@@ -358,7 +390,8 @@ TEST(TasksTest, PairedComparison) {
     for (const char c : pattern) result.outcomes.push_back({.right = c == '1'}), result.right += c == '1';
     return std::vector<TaskResult>{result};
   };
-  const auto a = results(std::string(20, '1') + std::string(10, '0')), b = results(std::string(8, '1') + std::string(22, '0'));
+  const auto a = results(std::string(20, '1') + std::string(10, '0')),
+             b = results(std::string(8, '1') + std::string(22, '0'));
   PairedTasks paired = ComparePairedTasks(a, b);
   EXPECT_EQ(paired.both, 8);
   EXPECT_EQ(paired.only_a, 12);
@@ -372,7 +405,8 @@ TEST(TasksTest, PairedComparison) {
   EXPECT_EQ(paired.verdict, "worse");
   EXPECT_EQ(ComparePairedTasks(a, a).verdict, "no difference");
   const json out = json::parse(TasksJson(a, "m", b, "n"));
-  for (const char* key : {"right", "of", "accuracy", "low", "high", "files", "compare"}) EXPECT_TRUE(out.contains(key)) << key;
+  for (const char* key : {"right", "of", "accuracy", "low", "high", "files", "compare"})
+    EXPECT_TRUE(out.contains(key)) << key;
   for (const char* key : {"right", "of", "accuracy", "low", "high"}) EXPECT_TRUE(out["files"][0].contains(key)) << key;
   EXPECT_EQ(out["files"][0]["right"], 20);
 }
@@ -401,7 +435,8 @@ TEST_F(EvalTest, ChoicesAndAnswersAsTheReferenceSays) {
   for (std::string line; std::getline(lines, line);) {
     if (line.size() < 3) continue;
     const json scores = json::parse(line)["scores"];
-    for (size_t c = 0; c < scores.size(); ++c) EXPECT_NEAR(choices->outcomes[item].loglik[c], scores[c]["loglik"].get<double>(), 2e-3) << item;
+    for (size_t c = 0; c < scores.size(); ++c)
+      EXPECT_NEAR(choices->outcomes[item].loglik[c], scores[c]["loglik"].get<double>(), 2e-3) << item;
     ++item;
   }
   EXPECT_EQ(item, choices->outcomes.size());
@@ -413,8 +448,10 @@ TEST_F(EvalTest, ChoicesAndAnswersAsTheReferenceSays) {
   EXPECT_EQ(answers->right, golden["gen"]["correct"]);
 
   set = ParseTasks("chat", R"({"messages": [{"role": "user", "content": "Hi"}], "answer": "Ho"})", {});
-  EXPECT_FALSE(RunTasks(*set, task_model, runtime(), KvType::kF32, {}, nullptr, nullptr)) << "no chat template was given";
-  set = ParseTasks("long", json({{"prompt", std::string(5000, 'a') + "x y z"}, {"choices", {"a", "b"}}, {"answer", 0}}).dump(), {});
+  EXPECT_FALSE(RunTasks(*set, task_model, runtime(), KvType::kF32, {}, nullptr, nullptr))
+      << "no chat template was given";
+  set = ParseTasks(
+      "long", json({{"prompt", std::string(5000, 'a') + "x y z"}, {"choices", {"a", "b"}}, {"answer", 0}}).dump(), {});
   ASSERT_TRUE(set);
   std::string many;
   for (int i = 0; i < 3000; ++i) many += " word" + std::to_string(i);

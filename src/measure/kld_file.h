@@ -1,10 +1,12 @@
-// Files of a base model's log-probabilities, as llama-perplexity writes them with --kl-divergence-base, read and written.
+// Files of a base model's log-probabilities, as llama-perplexity writes them with --kl-divergence-base, read and
+// written.
 //
 //   "_logits_" | i32 n_ctx | i32 n_vocab | i32 n_chunk | i32 tokens[n_chunk * n_ctx]
 //   then per chunk n_ctx - 1 - n_ctx / 2 rows: f32 scale | f32 min_log_prob | u16 q[n_vocab] | u16 0 if n_vocab is odd
 //
-// Row r of a chunk belongs to position n_ctx / 2 + r and speaks of the token after it: log p = scale * q + min_log_prob. Logits
-// more than 16 below the highest are stored as q = 0. Little-endian, as is every machine that hone runs on.
+// Row r of a chunk belongs to position n_ctx / 2 + r and speaks of the token after it: log p = scale * q +
+// min_log_prob. Logits more than 16 below the highest are stored as q = 0. Little-endian, as is every machine that hone
+// runs on.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +25,12 @@ struct KldShape {
   int context = 0, vocab = 0, chunks = 0;
   int rows_per_chunk() const { return context - 1 - context / 2; }
   size_t row_u16() const { return 2 * ((static_cast<size_t>(vocab) + 1) / 2) + 4; }
-  uint64_t header_bytes() const { return 8 + 12 + uint64_t{4} * static_cast<uint64_t>(chunks) * static_cast<uint64_t>(context); }
+  uint64_t header_bytes() const {
+    return 8 + 12 + uint64_t{4} * static_cast<uint64_t>(chunks) * static_cast<uint64_t>(context);
+  }
   uint64_t file_bytes() const {
-    return header_bytes() + uint64_t{2} * row_u16() * static_cast<uint64_t>(rows_per_chunk()) * static_cast<uint64_t>(chunks);
+    return header_bytes() +
+           uint64_t{2} * row_u16() * static_cast<uint64_t>(rows_per_chunk()) * static_cast<uint64_t>(chunks);
   }
 };
 
@@ -52,8 +57,9 @@ void EncodeKldRow(std::span<const float> logits, std::span<uint16_t> out);
 
 class KldWriter {
  public:
-  static Result<std::unique_ptr<KldWriter>> Create(const std::string& path, const KldShape& shape, std::span<const int32_t> tokens);
-  ~KldWriter();  // removes the file unless Finish was called
+  static Result<std::unique_ptr<KldWriter>> Create(const std::string& path, const KldShape& shape,
+                                                   std::span<const int32_t> tokens);
+  ~KldWriter();                                            // removes the file unless Finish was called
   Result<void> WriteRows(std::span<const uint16_t> rows);  // in order
   Result<void> Finish();                                   // checks that every row came; the file appears whole
 

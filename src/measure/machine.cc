@@ -47,11 +47,13 @@ std::vector<NumaNode> ReadNuma(const std::string& root) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(root + "/sys/devices/system/node", error)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind("node", 0) != 0 || name.size() < 5 || name.find_first_not_of("0123456789", 4) != std::string::npos) continue;
+    if (name.rfind("node", 0) != 0 || name.size() < 5 || name.find_first_not_of("0123456789", 4) != std::string::npos)
+      continue;
     NumaNode node;
     node.id = std::atoi(name.c_str() + 4);
     node.cpus = ReadLine(entry.path().string() + "/cpulist");
-    node.memory_bytes = static_cast<uint64_t>(std::max<int64_t>(0, ReadField(entry.path().string() + "/meminfo", "MemTotal"))) * 1024;
+    node.memory_bytes =
+        static_cast<uint64_t>(std::max<int64_t>(0, ReadField(entry.path().string() + "/meminfo", "MemTotal"))) * 1024;
     nodes.push_back(std::move(node));
   }
   std::sort(nodes.begin(), nodes.end(), [](const NumaNode& a, const NumaNode& b) { return a.id < b.id; });
@@ -104,7 +106,8 @@ MachineFacts ReadMachineFacts(const std::string& root) {
   facts.huge_pages_free = std::max<int64_t>(0, ReadField(memory, "HugePages_Free"));
   const std::string huge = ReadLine(root + "/sys/kernel/mm/transparent_hugepage/enabled");  // "always [madvise] never"
   const size_t open = huge.find('['), close = huge.find(']');
-  if (open != std::string::npos && close != std::string::npos && close > open) facts.huge_pages = huge.substr(open + 1, close - open - 1);
+  if (open != std::string::npos && close != std::string::npos && close > open)
+    facts.huge_pages = huge.substr(open + 1, close - open - 1);
   facts.numa = ReadNuma(root);
   return facts;
 }
@@ -150,14 +153,17 @@ std::vector<KernelChoice> ChosenKernels(const CpuFacts& cpu, Isa cap) {
   Isa best_tiles = Isa::kScalar;
   for (const Bf16Arithmetic& line : Bf16Arithmetics()) best_tiles = std::max(best_tiles, line.isa);
   const Bf16Arithmetic* tiles = FindBf16Arithmetic(DType::kQ4_0, cap);
-  choices.push_back({"matmul, many rows", tiles != nullptr ? "BF16 tiles " + std::string(IsaName(tiles->isa)) : FindMatmulKernel(DType::kQ4_0, cap, false).name,
+  choices.push_back({"matmul, many rows",
+                     tiles != nullptr ? "BF16 tiles " + std::string(IsaName(tiles->isa))
+                                      : FindMatmulKernel(DType::kQ4_0, cap, false).name,
                      Reason(cpu, cap, tiles != nullptr ? tiles->isa : best_matmul, best_tiles)});
   for (size_t i = 0; i < std::size(kLines);) {  // lines of one kind stand together, best first
     size_t end = i;
     while (end < std::size(kLines) && std::string_view(kLines[end].work) == kLines[i].work) ++end;
     size_t used = i;
     while (used + 1 < end && kLines[used].isa > cap) ++used;
-    choices.push_back({kLines[i].work, std::string(IsaName(kLines[used].isa)), Reason(cpu, cap, kLines[used].isa, kLines[i].isa)});
+    choices.push_back(
+        {kLines[i].work, std::string(IsaName(kLines[used].isa)), Reason(cpu, cap, kLines[used].isa, kLines[i].isa)});
     i = end;
   }
   return choices;

@@ -20,18 +20,21 @@ bool IsEmbedding(std::string_view name) {
 bool IsOutput(std::string_view name) { return name == "output.weight" || name.ends_with("lm_head.weight"); }
 
 bool IsRoutedExpert(std::string_view name) {
-  if (name.find("shexp") != std::string_view::npos || name.find("shared_expert") != std::string_view::npos) return false;
+  if (name.find("shexp") != std::string_view::npos || name.find("shared_expert") != std::string_view::npos)
+    return false;
   return name.find("_exps.") != std::string_view::npos || name.find(".experts.") != std::string_view::npos;
 }
 
 }  // namespace
 
 ModelCost::ModelCost(const Checkpoint& checkpoint, const ModelConfig& config, KvType kv) : config_(config) {
-  const KvCacheShape block{.type = kv, .layers = config.layers, .kv_heads = config.kv_heads, .head_width = config.head_width, .blocks = 1};
+  const KvCacheShape block{
+      .type = kv, .layers = config.layers, .kv_heads = config.kv_heads, .head_width = config.head_width, .blocks = 1};
   kv_token_bytes_ = static_cast<double>(block.total_bytes()) / kKvBlockTokens;
   for (const NamedTensor& tensor : checkpoint.tensors()) {
     if (tensor.view.shape.rank() < 2) continue;
-    const double bytes = static_cast<double>(tensor.view.bytes()), elements = static_cast<double>(tensor.view.shape.elements());
+    const double bytes = static_cast<double>(tensor.view.bytes()),
+                 elements = static_cast<double>(tensor.view.shape.elements());
     if (IsEmbedding(tensor.name)) {
       if (config.tied_embeddings) output_bytes_ += bytes, output_elements_ += elements;
       continue;

@@ -1,9 +1,9 @@
-// What a step of a model costs at least: bytes that must be read, operations that must be done. Counted from the checkpoint's
-// tensors and the configuration, so that a measured time can be held against the roof.
+// What a step of a model costs at least: bytes that must be read, operations that must be done. Counted from the
+// checkpoint's tensors and the configuration, so that a measured time can be held against the roof.
 //
-// Counted: every matrix once a step at its file bits (experts: those that a batch is expected to reach, if the router spreads
-// evenly), keys and values of every cached token that a query sees (sliding windows counted), a multiply and an add as two.
-// Not counted: activations, norms, sampling. The embedding table is a lookup, not a read of the table.
+// Counted: every matrix once a step at its file bits (experts: those that a batch is expected to reach, if the router
+// spreads evenly), keys and values of every cached token that a query sees (sliding windows counted), a multiply and an
+// add as two. Not counted: activations, norms, sampling. The embedding table is a lookup, not a read of the table.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ class ModelCost {
     double bytes = 0, flops = 0;
     Step& operator+=(const Step& other) { return bytes += other.bytes, flops += other.flops, *this; }
   };
-  // One forward pass over `sequences` sequences, each with `rows` new tokens after `cached` ones, logits for the last only.
+  // One forward pass over `sequences` sequences, each with `rows` new tokens after `cached` ones, logits for the last
+  // only.
   Step Forward(int sequences, int rows, int64_t cached) const;
 
   double weight_bytes() const { return layer_bytes_ + expert_bytes_ + output_bytes_; }

@@ -21,7 +21,10 @@ class ModelRunner::Layers final : public KvLayers {
 namespace {
 
 KvCacheShape CacheShape(const ModelConfig& config, KvType kv, int sequences, int length) {
-  return {.type = kv, .layers = config.layers, .kv_heads = config.kv_heads, .head_width = config.head_width,
+  return {.type = kv,
+          .layers = config.layers,
+          .kv_heads = config.kv_heads,
+          .head_width = config.head_width,
           .blocks = BlockPool::BlocksFor(length) * sequences};
 }
 
@@ -51,8 +54,11 @@ void ModelRunner::Forward(std::span<const Rows> batch) {
   for (const Rows& rows : batch) {
     const int count = static_cast<int>(rows.tokens.size());
     HONE_CHECK(rows.first_position + count <= length_ && rows.logits <= count, "outside of what was reserved");
-    rows_.push_back({.first_row = static_cast<int>(tokens_.size()), .rows = count, .first_position = rows.first_position,
-                     .final_length = length_, .blocks = tables_.data() + static_cast<size_t>(rows.sequence) * blocks_per_sequence_});
+    rows_.push_back({.first_row = static_cast<int>(tokens_.size()),
+                     .rows = count,
+                     .first_position = rows.first_position,
+                     .final_length = length_,
+                     .blocks = tables_.data() + static_cast<size_t>(rows.sequence) * blocks_per_sequence_});
     tokens_.insert(tokens_.end(), rows.tokens.begin(), rows.tokens.end());
     for (int i = rows.logits; i > 0; --i) wanted_.push_back(static_cast<int32_t>(tokens_.size()) - i);
   }
@@ -65,7 +71,9 @@ bool ModelRunner::Prefill(int sequence, std::span<const int32_t> tokens, bool (*
   for (size_t first = 0; first < tokens.size(); first += most) {
     if (stop != nullptr && stop()) return false;
     const auto part = tokens.subspan(first, std::min(most, tokens.size() - first));
-    const Rows rows{.sequence = sequence, .first_position = static_cast<int>(first), .tokens = part,
+    const Rows rows{.sequence = sequence,
+                    .first_position = static_cast<int>(first),
+                    .tokens = part,
                     .logits = first + most >= tokens.size() ? 1 : 0};
     Forward({&rows, 1});
   }
@@ -82,7 +90,8 @@ void ModelRunner::FillByCopy(int to, int tokens, int filled) {
 
 void ModelRunner::Fork(int from, int to, int tokens) {
   for (int i = 0; i < BlockPool::BlocksFor(tokens); ++i) {
-    cache_.CopyBlock(tables_[static_cast<size_t>(from) * blocks_per_sequence_ + i], tables_[static_cast<size_t>(to) * blocks_per_sequence_ + i]);
+    cache_.CopyBlock(tables_[static_cast<size_t>(from) * blocks_per_sequence_ + i],
+                     tables_[static_cast<size_t>(to) * blocks_per_sequence_ + i]);
   }
 }
 

@@ -1,5 +1,5 @@
-// ModelRunner: a model with a KV cache of its own, driven step by step. What bench and eval run: the same Forward, the same
-// chunks and the same kernels as the engine's steps, without queues and text.
+// ModelRunner: a model with a KV cache of its own, driven step by step. What bench and eval run: the same Forward, the
+// same chunks and the same kernels as the engine's steps, without queues and text.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,20 @@ class ModelRunner {
     std::span<const int32_t> tokens;
     int logits = 1;  // for how many of the last rows logits are wanted
   };
-  // One forward pass. Logits of all wanted rows lie one after another in logits(), in order. REQUIRES: rows of all together at
-  // most the model's max_rows, positions inside `length`, logits asked for at most `logit_rows`.
+  // One forward pass. Logits of all wanted rows lie one after another in logits(), in order. REQUIRES: rows of all
+  // together at most the model's max_rows, positions inside `length`, logits asked for at most `logit_rows`.
   void Forward(std::span<const Rows> batch);
-  std::span<const float> logits(int row) const { return {logits_.as<float>() + static_cast<size_t>(row) * vocab_, vocab_}; }
+  std::span<const float> logits(int row) const {
+    return {logits_.as<float>() + static_cast<size_t>(row) * vocab_, vocab_};
+  }
 
-  // All of `tokens` for one sequence from position 0 on, in steps of at most max_rows; logits of the last row. `stop`, if
-  // given, is asked between steps; false if it said so.
+  // All of `tokens` for one sequence from position 0 on, in steps of at most max_rows; logits of the last row. `stop`,
+  // if given, is asked between steps; false if it said so.
   bool Prefill(int sequence, std::span<const int32_t> tokens, bool (*stop)() = nullptr);
 
-  // Sequence `to` gets the first `tokens` positions of the context of sequence 0, whose first `filled` are computed and repeat
-  // from there on: values that a model made, at no cost. For timing only; the copied keys have the positions of the originals.
+  // Sequence `to` gets the first `tokens` positions of the context of sequence 0, whose first `filled` are computed and
+  // repeat from there on: values that a model made, at no cost. For timing only; the copied keys have the positions of
+  // the originals.
   void FillByCopy(int to, int tokens, int filled);
 
   // Sequence `to` gets the keys and values of the first `tokens` positions of `from`, as they are.

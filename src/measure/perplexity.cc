@@ -14,11 +14,12 @@ namespace hone {
 
 using nlohmann::ordered_json;
 
-EvalText PrepareText(const Tokenizer& tokenizer, std::string_view text, Protocol protocol) {
+EvalText PrepareText(const Tokenizer& tokenizer, std::string_view text, Protocol protocol, bool parse_special) {
   EvalText prepared;
   prepared.digest = Sha256Hex(text);
   if (protocol == Protocol::kLlamaCpp && text.ends_with('\n')) text.remove_suffix(1);
-  prepared.tokens = tokenizer.Encode(text, {.add_special = false, .parse_special = false});
+  prepared.tokens = tokenizer.Encode(text, {.add_special = false, .parse_special = parse_special});
+  prepared.parse_special = parse_special;
   prepared.bos_rule = "none";
   const std::optional<int32_t> bos = tokenizer.bos();
   if (!tokenizer.adds_bos() || !bos) return prepared;
@@ -40,18 +41,21 @@ MeanError MeanAndError(std::span<const double> values) {
   return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean) / (n - 1))};
 }
 
-Result<PerplexityResult> MeasurePerplexity(Model& model, const Runtime& runtime, KvType kv, const Tokenizer& tokenizer, const EvalText& text,
-                                           const ProtocolRules& rules, const EvalCallbacks& callbacks) {
+Result<PerplexityResult> MeasurePerplexity(Model& model, const Runtime& runtime, KvType kv, const Tokenizer& tokenizer,
+                                           const EvalText& text, const ProtocolRules& rules,
+                                           const EvalCallbacks& callbacks) {
   HONE_TRY(const std::vector<Window> windows, PlanWindows(rules, static_cast<int64_t>(text.tokens.size())));
   PerplexityResult result;
-  result.rules = rules, result.bos_rule = text.bos_rule, result.dataset_digest = text.digest;
+  result.rules = rules, result.bos_rule = text.bos_rule, result.parse_special = text.parse_special,
+  result.dataset_digest = text.digest;
   WindowScorer scorer(model, runtime, kv, rules.context);
   for (size_t first = 0; first < windows.size(); first += scorer.windows_at_once()) {
     if (callbacks.stop && callbacks.stop()) {
       result.interrupted = true;
       break;
     }
-    const auto some = std::span(windows).subspan(first, std::min<size_t>(scorer.windows_at_once(), windows.size() - first));
+    const auto some =
+        std::span(windows).subspan(first, std::min<size_t>(scorer.windows_at_once(), windows.size() - first));
     std::vector<size_t> starts;
     size_t total = result.nll.size();
     for (const Window& window : some) starts.push_back(total), total += static_cast<size_t>(window.targets());
@@ -64,8 +68,10 @@ Result<PerplexityResult> MeasurePerplexity(Model& model, const Runtime& runtime,
       result.nll[starts[window] + index] = nll;
     });
     if (bad.load() >= 0) {
-      return Error{ErrorCode::kInternal, fmt::format("the logits for token {} of the text (window {}) are not finite: the model is damaged, or a kernel is wrong (--exact may help); {} windows before it are fine",
-                                                     bad.load(), first, result.windows)};
+      return Error{ErrorCode::kInternal,
+                   fmt::format("the logits for token {} of the text (window {}) are not finite: the model is damaged, "
+                               "or a kernel is wrong (--exact may help); {} windows before it are fine",
+                               bad.load(), first, result.windows)};
     }
     for (size_t w = 0; w < some.size(); ++w) {
       double sum = 0;
@@ -88,15 +94,27 @@ Result<PerplexityResult> MeasurePerplexity(Model& model, const Runtime& runtime,
   result.nll_mean = result.nll_sum / static_cast<double>(result.tokens_scored);
   result.ppl = std::exp(result.nll_mean);
   result.ppl_stderr = result.ppl * mean.error;
-  result.bits_per_byte = result.bytes_scored > 0 ? result.nll_sum / M_LN2 / static_cast<double>(result.bytes_scored) : 0;
+  result.bits_per_byte =
+      result.bytes_scored > 0 ? result.nll_sum / M_LN2 / static_cast<double>(result.bytes_scored) : 0;
   return result;
 }
 
 std::string PerplexityJson(const PerplexityResult& result, const std::string& model) {
-  ordered_json json = {{"nll_sum", result.nll_sum}, {"tokens_scored", result.tokens_scored}, {"windows", result.windows}, {"ppl", result.ppl},
-                       {"ppl_stderr", result.ppl_stderr}, {"bits_per_byte", result.bits_per_byte}, {"protocol", ProtocolName(result.rules.protocol)},
-                       {"dataset_digest", result.dataset_digest}, {"model", model}, {"ctx", result.rules.context}, {"bos", result.bos_rule},
-                       {"bytes_scored", result.bytes_scored}, {"nll_mean", result.nll_mean}, {"interrupted", result.interrupted}};
+  ordered_json json = {{"nll_sum", result.nll_sum},
+                       {"tokens_scored", result.tokens_scored},
+                       {"windows", result.windows},
+                       {"ppl", result.ppl},
+                       {"ppl_stderr", result.ppl_stderr},
+                       {"bits_per_byte", result.bits_per_byte},
+                       {"protocol", ProtocolName(result.rules.protocol)},
+                       {"dataset_digest", result.dataset_digest},
+                       {"model", model},
+                       {"ctx", result.rules.context},
+                       {"bos", result.bos_rule},
+                       {"special_tokens", result.parse_special ? "parsed" : "text"},
+                       {"bytes_scored", result.bytes_scored},
+                       {"nll_mean", result.nll_mean},
+                       {"interrupted", result.interrupted}};
   if (result.rules.protocol == Protocol::kSliding) json["stride"] = result.rules.stride;
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
@@ -105,9 +123,13 @@ std::string PerplexityTable(const PerplexityResult& result, const std::string& m
   std::string protocol(ProtocolName(result.rules.protocol));
   protocol += fmt::format(", windows of {}", result.rules.context);
   if (result.rules.protocol == Protocol::kSliding) protocol += fmt::format(", stride {}", result.rules.stride);
-  return fmt::format("{}\nperplexity       {:.4f} +/- {:.4f}\nbits per byte    {:.4f}\nprotocol         {}, BOS: {}\nscored           {} tokens ({} bytes) in {} windows{}\ntext             sha256 {}\n",
-                     model, result.ppl, result.ppl_stderr, result.bits_per_byte, protocol, result.bos_rule, result.tokens_scored, result.bytes_scored,
-                     result.windows, result.interrupted ? ", INTERRUPTED" : "", result.dataset_digest);
+  return fmt::format(
+      "{}\nperplexity       {:.4f} +/- {:.4f}\nbits per byte    {:.4f}\nprotocol         {}, BOS: {}, special tokens: "
+      "{}\nscored           "
+      "{} tokens ({} bytes) in {} windows{}\ntext             sha256 {}\n",
+      model, result.ppl, result.ppl_stderr, result.bits_per_byte, protocol, result.bos_rule,
+      result.parse_special ? "parsed" : "text", result.tokens_scored, result.bytes_scored, result.windows,
+      result.interrupted ? ", INTERRUPTED" : "", result.dataset_digest);
 }
 
 }  // namespace hone

@@ -17,12 +17,15 @@ namespace hone {
 // A text as a protocol sees it.
 struct EvalText {
   std::vector<int32_t> tokens;
-  std::optional<int32_t> window_bos;  // stands in place of every window's first token (llama.cpp, if the tokenizer adds BOS)
-  std::string bos_rule;               // "none", "at the start", "first token of each window"
-  std::string digest;                 // SHA-256 of the bytes that were given
+  std::optional<int32_t>
+      window_bos;              // stands in place of every window's first token (llama.cpp, if the tokenizer adds BOS)
+  std::string bos_rule;        // "none", "at the start", "first token of each window"
+  bool parse_special = false;  // special tokens in the text were read as tokens
+  std::string digest;          // SHA-256 of the bytes that were given
 };
-// Special tokens in the text stay text. BOS is added if the tokenizer adds it. llama.cpp drops one newline at the end.
-EvalText PrepareText(const Tokenizer& tokenizer, std::string_view text, Protocol protocol);
+// Special tokens in the text stay text unless `parse_special`. BOS is added if the tokenizer adds it. llama.cpp drops
+// one newline at the end.
+EvalText PrepareText(const Tokenizer& tokenizer, std::string_view text, Protocol protocol, bool parse_special = false);
 
 struct EvalCallbacks {
   std::function<void(double share, double ppl_so_far)> progress;  // may be empty
@@ -38,12 +41,14 @@ struct PerplexityResult {
   std::vector<double> window_nll;  // sums
   std::vector<double> nll;         // of every scored token, in order
   std::string bos_rule, dataset_digest;
-  bool interrupted = false;        // the figures are of the windows that were done
+  bool parse_special = false;
+  bool interrupted = false;  // the figures are of the windows that were done
 };
 
 // Errors: too short a text; logits that are not finite, with the window and position.
-Result<PerplexityResult> MeasurePerplexity(Model& model, const Runtime& runtime, KvType kv, const Tokenizer& tokenizer, const EvalText& text,
-                                           const ProtocolRules& rules, const EvalCallbacks& callbacks);
+Result<PerplexityResult> MeasurePerplexity(Model& model, const Runtime& runtime, KvType kv, const Tokenizer& tokenizer,
+                                           const EvalText& text, const ProtocolRules& rules,
+                                           const EvalCallbacks& callbacks);
 
 // Mean, and llama.cpp's standard error of it: sqrt((mean(x^2) - mean(x)^2) / (n - 1)); 0 for fewer than two.
 struct MeanError {

@@ -26,9 +26,13 @@ std::string_view ProtocolName(Protocol protocol) {
 Result<ProtocolRules> ResolveRules(ProtocolRules rules) {
   if (rules.context == 0) rules.context = rules.protocol == Protocol::kLlamaCpp ? 512 : 2048;
   const int least = rules.protocol == Protocol::kLlamaCpp ? 4 : 2;
-  if (rules.context < least) return UsageError(fmt::format("--ctx {}: a window of {} needs at least {} tokens", rules.context, ProtocolName(rules.protocol), least));
+  if (rules.context < least)
+    return UsageError(fmt::format("--ctx {}: a window of {} needs at least {} tokens", rules.context,
+                                  ProtocolName(rules.protocol), least));
   if (rules.protocol != Protocol::kSliding) {
-    if (rules.stride != 0) return UsageError(fmt::format("--stride is for --protocol sliding; windows of {} lie side by side", ProtocolName(rules.protocol)));
+    if (rules.stride != 0)
+      return UsageError(fmt::format("--stride is for --protocol sliding; windows of {} lie side by side",
+                                    ProtocolName(rules.protocol)));
     return rules;
   }
   if (rules.stride == 0) rules.stride = rules.context / 2;
@@ -45,7 +49,8 @@ Result<std::vector<Window>> PlanWindows(const ProtocolRules& rules, int64_t toke
   switch (rules.protocol) {
     case Protocol::kGptq:
       if (tokens < width) break;
-      for (int64_t begin = 0; begin + width <= tokens && !full(); begin += width) windows.push_back({begin, begin + width, begin + 1, begin + width});
+      for (int64_t begin = 0; begin + width <= tokens && !full(); begin += width)
+        windows.push_back({begin, begin + width, begin + 1, begin + width});
       break;
     case Protocol::kLlamaCpp:
       if (tokens < (stored ? 1 : 2) * width) break;  // as the tool asks
@@ -63,9 +68,13 @@ Result<std::vector<Window>> PlanWindows(const ProtocolRules& rules, int64_t toke
       break;
   }
   if (windows.empty()) {
-    const int64_t needed = rules.protocol == Protocol::kLlamaCpp ? 2 * width : rules.protocol == Protocol::kGptq ? width : 2;
-    return InvalidInput(fmt::format("the text has {} tokens, but protocol {} with windows of {} needs at least {}; give a longer text or a smaller --ctx",
-                                    tokens, ProtocolName(rules.protocol), width, needed));
+    const int64_t needed = rules.protocol == Protocol::kLlamaCpp ? 2 * width
+                           : rules.protocol == Protocol::kGptq   ? width
+                                                                 : 2;
+    return InvalidInput(
+        fmt::format("the text has {} tokens, but protocol {} with windows of {} needs at least {}; give a longer text "
+                    "or a smaller --ctx",
+                    tokens, ProtocolName(rules.protocol), width, needed));
   }
   return windows;
 }

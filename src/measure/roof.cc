@@ -13,7 +13,7 @@ namespace {
 constexpr int kReadRounds = 9;
 constexpr int kComputeRounds = 20;
 constexpr int kBarrierRounds = 15;
-constexpr int kBarriers = 2000;   // of one round
+constexpr int kBarriers = 2000;  // of one round
 constexpr int kForkJoins = 500;
 
 RoofFigure Highest(const std::vector<double>& rates) {
@@ -74,16 +74,19 @@ std::optional<std::string> WhyNotUnit(const CpuFacts& cpu, Isa cap, ComputeUnit 
 }
 
 RoofProbe::RoofProbe(const Runtime& runtime) : runtime_(runtime), buffer_(ReadBufferBytes(*runtime.cpu)) {
-  runtime_.threads->ParallelFor(buffer_.size(), 4096, [&](size_t begin, size_t end) {  // the reader of a page touches it first
-    for (size_t i = begin; i < end; i += 64) buffer_.data()[i] = static_cast<std::byte>(i >> 6);
-  });
+  runtime_.threads->ParallelFor(buffer_.size(), 4096,
+                                [&](size_t begin, size_t end) {  // the reader of a page touches it first
+                                  for (size_t i = begin; i < end; i += 64)
+                                    buffer_.data()[i] = static_cast<std::byte>(i >> 6);
+                                });
 }
 
 double RoofProbe::ReadGbs(ThreadPool& threads) {
   const std::vector<std::span<const std::byte>> buffers = {{buffer_.data(), buffer_.size()}};
   const double start_s = runtime_.clock->Now();
-  const double bytes = runtime_.cpu->Supports(Isa::kAvx2) ? ReadRoof(std::max(runtime_.isa, Isa::kAvx2), buffers, threads)
-                                                          : ReadPlain(buffer_, threads);
+  const double bytes = runtime_.cpu->Supports(Isa::kAvx2)
+                           ? ReadRoof(std::max(runtime_.isa, Isa::kAvx2), buffers, threads)
+                           : ReadPlain(buffer_, threads);
   return bytes / std::max(1e-9, runtime_.clock->Now() - start_s) / 1e9;
 }
 

@@ -1,9 +1,9 @@
 // The roof: what the machine at hand can do at best, measured. Every figure of a benchmark stands beside it.
 //
-// A figure is the best of several short rounds, since a peak is a limit; the median says how quiet the machine was. Bandwidth is
-// reading, by 1, 2, 4 ... threads, from a buffer larger than the last cache. Peaks are of all threads together, a multiply and
-// an add counting two. Units that the CPU, the system or --isa exclude are absent, with the reason. The loops themselves:
-// kernels/matmul/roof.h. On disk: roof_cache.h.
+// A figure is the best of several short rounds, since a peak is a limit; the median says how quiet the machine was.
+// Bandwidth is reading, by 1, 2, 4 ... threads, from a buffer larger than the last cache. Peaks are of all threads
+// together, a multiply and an add counting two. Units that the CPU, the system or --isa exclude are absent, with the
+// reason. The loops themselves: kernels/matmul/roof.h. On disk: roof_cache.h.
 #pragma once
 
 #include <functional>
@@ -39,7 +39,7 @@ struct Roof {
   double measured_s = 0;                        // what measuring took
   bool cached = false;
 
-  std::optional<double> fp32_gflops() const;    // of the widest unit in use
+  std::optional<double> fp32_gflops() const;  // of the widest unit in use
   std::optional<double> Gops(ComputeUnit unit) const;
   double read_all_gbs() const { return read_gbs.empty() ? 0 : read_gbs.rbegin()->second.best; }
 };
@@ -52,8 +52,8 @@ class RoofProbe {
  public:
   // Reserves the read buffer: larger than the last cache, at least 256 MiB, at most 1 GiB and a quarter of free memory.
   explicit RoofProbe(const Runtime& runtime);
-  double ReadGbs();                  // one pass over the buffer
-  double Gops(ComputeUnit unit);     // some ten milliseconds. REQUIRES: !WhyNotUnit
+  double ReadGbs();               // one pass over the buffer
+  double Gops(ComputeUnit unit);  // some ten milliseconds. REQUIRES: !WhyNotUnit
   size_t bytes() const { return buffer_.size(); }
 
  private:
@@ -63,7 +63,8 @@ class RoofProbe {
   Buffer buffer_;
 };
 
-// Measures everything: a few seconds. `progress` gets shares in [0, 1]; may be empty. Scalar code (--isa scalar) has no peaks.
+// Measures everything: a few seconds. `progress` gets shares in [0, 1]; may be empty. Scalar code (--isa scalar) has no
+// peaks.
 Roof MeasureRoof(const Runtime& runtime, const std::function<void(double share)>& progress);
 
 // The JSON of hone roof --json, and a table for people.

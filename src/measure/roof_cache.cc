@@ -2,12 +2,12 @@
 #include "measure/roof_cache.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "measure/json_text.h"
 #include "measure/roof_json.h"
@@ -22,7 +22,8 @@ constexpr uintmax_t kMostBytes = 1 << 20;
 // The entries of the file; an empty array if there is none that makes sense.
 ordered_json ReadEntries(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) > kMostBytes) return ordered_json::array();
+  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) > kMostBytes)
+    return ordered_json::array();
   std::ifstream in(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   ordered_json json = ParseJson(text);
@@ -38,7 +39,8 @@ bool HasKey(const ordered_json& entry, const std::string& key) {
 
 std::string RoofCachePath() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/hone/roof.json";  // relative ones are to be ignored
+  if (cache != nullptr && cache[0] == '/')
+    return std::string(cache) + "/hone/roof.json";  // relative ones are to be ignored
   const char* home = std::getenv("HOME");
   if (home != nullptr && home[0] != 0) return std::string(home) + "/.cache/hone/roof.json";
   return "";
@@ -46,9 +48,11 @@ std::string RoofCachePath() {
 
 std::string RoofKey(const Runtime& runtime, const MachineFacts& machine) {
   const CpuFacts& cpu = *runtime.cpu;
-  return fmt::format("{} | {} cores, {} CPUs, {} threads | {} of {} | {} | microcode {} | {} bytes, huge pages {} | hone {}", cpu.brand,
-                     cpu.physical_cores, cpu.logical_cpus, runtime.threads->count(), IsaName(runtime.isa), IsaName(cpu.best_isa()),
-                     machine.system, machine.microcode, machine.memory_bytes, machine.huge_pages, HONE_VERSION);
+  return fmt::format(
+      "{} | {} cores, {} CPUs, {} threads | {} of {} | {} | microcode {} | {} bytes, huge pages {} | hone {}",
+      cpu.brand, cpu.physical_cores, cpu.logical_cpus, runtime.threads->count(), IsaName(runtime.isa),
+      IsaName(cpu.best_isa()), machine.system, machine.microcode, machine.memory_bytes, machine.huge_pages,
+      HONE_VERSION);
 }
 
 bool LoadRoof(const std::string& path, const std::string& key, Roof* roof) {

@@ -1,8 +1,8 @@
 // The roof of this host, kept from run to run: measured once, read afterwards.
 //
-// One JSON file, $XDG_CACHE_HOME/hone/roof.json (or ~/.cache/hone/roof.json), with a few entries, newest first. An entry counts
-// only for the same CPU, cores, threads, ISA, system, microcode and version of hone. A file that cannot be read or written is
-// no error: the roof is then measured again.
+// One JSON file, $XDG_CACHE_HOME/hone/roof.json (or ~/.cache/hone/roof.json), with a few entries, newest first. An
+// entry counts only for the same CPU, cores, threads, ISA, system, microcode and version of hone. A file that cannot be
+// read or written is no error: the roof is then measured again.
 #pragma once
 
 #include <string>

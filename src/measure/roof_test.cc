@@ -1,4 +1,5 @@
-// Facts, reasons, JSON and cache of a roof. The figures themselves are the machine's: only that they are positive is tested.
+// Facts, reasons, JSON and cache of a roof. The figures themselves are the machine's: only that they are positive is
+// tested.
 #include "measure/roof.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +67,8 @@ TEST(ChosenKernelsTest, EveryKindOfWorkHasOneAndAReason) {
       EXPECT_FALSE(choice.reason.empty());
       if (cap == Isa::kScalar || cap == Isa::kAvx2) {
         EXPECT_NE(choice.kernel.find(IsaName(cap)), std::string::npos) << choice.kernel;
-        EXPECT_NE(choice.reason.find("--isa " + std::string(IsaName(cap)) + " caps it"), std::string::npos) << choice.reason;
+        EXPECT_NE(choice.reason.find("--isa " + std::string(IsaName(cap)) + " caps it"), std::string::npos)
+            << choice.reason;
       }
     }
   }
@@ -79,7 +81,9 @@ TEST(MachineTest, ReadsTheFilesOfARoot) {
     std::ofstream(root + path) << text;
   };
   write("/proc/cpuinfo", "processor\t: 0\nmicrocode\t: 0x2b000603\nflags\t\t: fpu hypervisor avx\n");
-  write("/proc/meminfo", "MemTotal:       1048576 kB\nHugePages_Total:      12\nHugePages_Free:        3\nHugepagesize:       2048 kB\n");
+  write(
+      "/proc/meminfo",
+      "MemTotal:       1048576 kB\nHugePages_Total:      12\nHugePages_Free:        3\nHugepagesize:       2048 kB\n");
   write("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
   write("/sys/devices/system/node/node0/cpulist", "0-3\n");
   write("/sys/devices/system/node/node0/meminfo", "Node 0 MemTotal:        2048 kB\n");
@@ -120,8 +124,8 @@ Roof SomeRoof() {
 
 TEST(RoofTextTest, KeysThatScriptsRelyOn) {
   const ordered_json json = ordered_json::parse(RoofJson(SomeRoof()));
-  for (const char* key : {"cpu", "cores", "threads", "isa", "read_gbs", "fp32_gflops", "avx512_bf16_gflops", "vnni_gops",
-                          "amx_bf16_gflops", "amx_int8_gops", "barrier_ns"}) {
+  for (const char* key : {"cpu", "cores", "threads", "isa", "read_gbs", "fp32_gflops", "avx512_bf16_gflops",
+                          "vnni_gops", "amx_bf16_gflops", "amx_int8_gops", "barrier_ns"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_EQ(json["isa"], "avx512-vnni");
@@ -157,9 +161,10 @@ TEST(RoofCacheTest, ReadsBackWhatItWroteForTheSameKeyOnly) {
 
 TEST(RoofCacheTest, NonsenseInTheFileIsNoRoof) {
   const std::string path = TestPath("roof.json");
-  for (const char* text : {"", "{", "{}", "[1, null, []]", "[{\"key\": 3}]", "[{\"key\": \"k\"}]", "[{\"key\": \"k\", \"roof\": 7}]",
-                           "[{\"key\": \"k\", \"roof\": {\"read_gbs\": 4}}]", "[{\"key\": \"k\", \"roof\": {\"read_gbs\": {\"x\": 4}}}]",
-                           "[{\"key\": \"k\", \"roof\": {\"read_gbs\": {\"1\": 4}, \"medians\": []}}]"}) {
+  for (const char* text :
+       {"", "{", "{}", "[1, null, []]", "[{\"key\": 3}]", "[{\"key\": \"k\"}]", "[{\"key\": \"k\", \"roof\": 7}]",
+        "[{\"key\": \"k\", \"roof\": {\"read_gbs\": 4}}]", "[{\"key\": \"k\", \"roof\": {\"read_gbs\": {\"x\": 4}}}]",
+        "[{\"key\": \"k\", \"roof\": {\"read_gbs\": {\"1\": 4}, \"medians\": []}}]"}) {
     std::ofstream(path) << text;
     Roof roof;
     EXPECT_FALSE(LoadRoof(path, "k", &roof)) << text;

@@ -66,8 +66,9 @@ ordered_json RoofAsJson(const Roof& roof) {
   ordered_json json = {{"cpu", roof.cpu}, {"cores", roof.cores}, {"threads", roof.threads}, {"isa", IsaName(roof.isa)}};
   json["read_gbs"] = ReadAsJson(roof, &RoofFigure::best);
   json["fp32_gflops"] = optional(roof.fp32_gflops());
-  for (const ComputeUnit unit : {ComputeUnit::kBf16Avx512, ComputeUnit::kVnni, ComputeUnit::kAmxBf16, ComputeUnit::kAmxInt8,
-                                 ComputeUnit::kFmaAvx512, ComputeUnit::kFmaAvx2, ComputeUnit::kInt8Avx2}) {
+  for (const ComputeUnit unit :
+       {ComputeUnit::kBf16Avx512, ComputeUnit::kVnni, ComputeUnit::kAmxBf16, ComputeUnit::kAmxInt8,
+        ComputeUnit::kFmaAvx512, ComputeUnit::kFmaAvx2, ComputeUnit::kInt8Avx2}) {
     json[UnitKey(unit)] = optional(roof.Gops(unit));
   }
   json["barrier_ns"] = Rounded(roof.barrier_ns.best);
@@ -89,8 +90,10 @@ ordered_json RoofAsJson(const Roof& roof) {
   for (const NumaNode& node : roof.machine.numa) {
     numa.push_back({{"node", node.id}, {"cpus", node.cpus}, {"memory_bytes", node.memory_bytes}});
   }
-  json["huge_pages"] = {{"transparent", roof.machine.huge_pages}, {"note", HugePageAdvice(roof.machine)},
-                        {"page_bytes", roof.machine.huge_page_bytes}, {"reserved", roof.machine.huge_pages_total},
+  json["huge_pages"] = {{"transparent", roof.machine.huge_pages},
+                        {"note", HugePageAdvice(roof.machine)},
+                        {"page_bytes", roof.machine.huge_page_bytes},
+                        {"reserved", roof.machine.huge_pages_total},
                         {"reserved_free", roof.machine.huge_pages_free}};
   json["system"] = roof.machine.system;
   json["microcode"] = roof.machine.microcode;
@@ -106,19 +109,22 @@ Result<void> ReadRoofFigures(const ordered_json& json, Roof* roof) {
   if (!json.is_object()) return InvalidInput("a roof is a JSON object");
   const auto number = [](const ordered_json& object, const std::string& key) -> Result<double> {
     const auto it = object.is_object() ? object.find(key) : object.end();
-    if (!object.is_object() || it == object.end() || !it->is_number() || !std::isfinite(it->get<double>()) || it->get<double>() < 0) {
+    if (!object.is_object() || it == object.end() || !it->is_number() || !std::isfinite(it->get<double>()) ||
+        it->get<double>() < 0) {
       return InvalidInput("'" + key + "' is missing or no number");
     }
     return it->get<double>();
   };
-  const auto pair = [&](const ordered_json& best, const ordered_json& median, const std::string& key) -> Result<RoofFigure> {
+  const auto pair = [&](const ordered_json& best, const ordered_json& median,
+                        const std::string& key) -> Result<RoofFigure> {
     HONE_TRY(const double b, number(best, key));
     HONE_TRY(const double m, number(median, key));
     return RoofFigure{b, m};
   };
   const ordered_json medians = json.value("medians", ordered_json::object());
   const ordered_json reads = json.value("read_gbs", ordered_json::object());
-  const ordered_json median_reads = medians.is_object() ? medians.value("read_gbs", ordered_json::object()) : ordered_json();
+  const ordered_json median_reads =
+      medians.is_object() ? medians.value("read_gbs", ordered_json::object()) : ordered_json();
   if (!reads.is_object()) return InvalidInput("'read_gbs' is no object");
   for (const auto& [key, value] : reads.items()) {
     if (key == kAllThreads) continue;
@@ -143,23 +149,29 @@ std::string RoofJson(const Roof& roof) {
 
 std::string RoofTable(const Roof& roof) {
   std::string out;
-  const auto row = [&](std::string_view key, const std::string& value) { out += fmt::format("{:<24} {}\n", key, value); };
+  const auto row = [&](std::string_view key, const std::string& value) {
+    out += fmt::format("{:<24} {}\n", key, value);
+  };
   const auto figure = [](const RoofFigure& f, const char* unit, int digits) {
     return fmt::format("{:>9.{}f} {:<7} median {:.{}f}", f.best, digits, unit, f.median, digits);
   };
   row("cpu", roof.cpu + (roof.machine.virtual_machine ? "  (virtual machine)" : ""));
   row("cores", fmt::format("{} ({} CPUs), {} threads used", roof.cores, roof.cpus, roof.threads));
-  row("caches", fmt::format("L1d {}, L2 {} a core, L3 {}", CacheSize(roof.l1d_bytes), CacheSize(roof.l2_bytes), CacheSize(roof.l3_bytes)));
+  row("caches", fmt::format("L1d {}, L2 {} a core, L3 {}", CacheSize(roof.l1d_bytes), CacheSize(roof.l2_bytes),
+                            CacheSize(roof.l3_bytes)));
   row("memory", GiB(roof.machine.memory_bytes));
   for (const NumaNode& node : roof.machine.numa) {
     row(fmt::format("NUMA node {}", node.id), fmt::format("CPUs {}, {}", node.cpus, GiB(node.memory_bytes)));
   }
-  row("huge pages", fmt::format("{} ({}); {} reserved of {}", roof.machine.huge_pages.empty() ? "unknown" : roof.machine.huge_pages,
-                                HugePageAdvice(roof.machine), roof.machine.huge_pages_total, CacheSize(static_cast<long>(roof.machine.huge_page_bytes))));
+  row("huge pages",
+      fmt::format("{} ({}); {} reserved of {}", roof.machine.huge_pages.empty() ? "unknown" : roof.machine.huge_pages,
+                  HugePageAdvice(roof.machine), roof.machine.huge_pages_total,
+                  CacheSize(static_cast<long>(roof.machine.huge_page_bytes))));
   row("system", roof.machine.system + (roof.machine.microcode.empty() ? "" : ", microcode " + roof.machine.microcode) +
                     (roof.machine.governor.empty() ? "" : ", governor " + roof.machine.governor));
   out += "\n";
-  for (const auto& [threads, gbs] : roof.read_gbs) row(fmt::format("read, {} thread{}", threads, threads == 1 ? "" : "s"), figure(gbs, "GB/s", 1));
+  for (const auto& [threads, gbs] : roof.read_gbs)
+    row(fmt::format("read, {} thread{}", threads, threads == 1 ? "" : "s"), figure(gbs, "GB/s", 1));
   for (const ComputeUnit unit : kComputeUnits) {
     const auto it = roof.gops.find(unit);
     if (it != roof.gops.end()) {
@@ -171,7 +183,8 @@ std::string RoofTable(const Roof& roof) {
   row("barrier", figure(roof.barrier_ns, "ns", 0));
   row("fork and join", figure(roof.fork_join_ns, "ns", 0));
   out += "\n";
-  for (const KernelChoice& choice : roof.kernels) row(choice.work, fmt::format("{:<24} {}", choice.kernel, choice.reason));
+  for (const KernelChoice& choice : roof.kernels)
+    row(choice.work, fmt::format("{:<24} {}", choice.kernel, choice.reason));
   return out;
 }
 

@@ -29,8 +29,8 @@ std::string Verdict(const Interval& ratio) {
 
 }  // namespace
 
-Rounds TakeRounds(std::span<const std::function<double()>> works, const std::function<double()>& roof, const RoundRules& rules,
-                  const std::function<bool()>& stop) {
+Rounds TakeRounds(std::span<const std::function<double()>> works, const std::function<double()>& roof,
+                  const RoundRules& rules, const std::function<bool()>& stop) {
   HONE_CHECK(!works.empty() && rules.rounds >= 1);
   std::vector<Round> good, bad;
   Rounds result;
@@ -65,7 +65,8 @@ Rounds TakeRounds(std::span<const std::function<double()>> works, const std::fun
   if (good.size() < wanted && !bad.empty()) {
     result.steady = false;
     std::sort(bad.begin(), bad.end(), [](const Round& a, const Round& b) { return a.disagreement < b.disagreement; });
-    for (size_t i = 0; i < bad.size() && good.size() < static_cast<size_t>(rules.rounds); ++i) good.push_back(std::move(bad[i]));
+    for (size_t i = 0; i < bad.size() && good.size() < static_cast<size_t>(rules.rounds); ++i)
+      good.push_back(std::move(bad[i]));
   }
   result.seconds.resize(works.size());
   result.roofs.resize(works.size());
@@ -84,7 +85,8 @@ Comparison ComparePaired(std::span<const double> seconds_a, std::span<const doub
   std::vector<double> ratios;
   for (size_t i = 0; i < seconds_a.size(); ++i) ratios.push_back(seconds_b[i] / std::max(1e-12, seconds_a[i]));
   Comparison comparison{MedianInterval(ratios, kCompareConfidence), ""};
-  comparison.verdict = comparison.ratio.confidence < kCompareConfidence ? "not enough rounds" : Verdict(comparison.ratio);
+  comparison.verdict =
+      comparison.ratio.confidence < kCompareConfidence ? "not enough rounds" : Verdict(comparison.ratio);
   return comparison;
 }
 

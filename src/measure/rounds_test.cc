@@ -15,8 +15,21 @@ using Works = std::vector<std::function<double()>>;
 
 TEST(RoundsTest, TakesWhatWasAskedAndTurnsTheOrder) {
   std::string order;
-  const Works works = {[&] { order += 'a'; return 1.0; }, [&] { order += 'b'; return 2.0; }};
-  const Rounds rounds = TakeRounds(works, [&] { order += '.'; return 10.0; }, {.rounds = 3}, nullptr);
+  const Works works = {[&] {
+                         order += 'a';
+                         return 1.0;
+                       },
+                       [&] {
+                         order += 'b';
+                         return 2.0;
+                       }};
+  const Rounds rounds = TakeRounds(
+      works,
+      [&] {
+        order += '.';
+        return 10.0;
+      },
+      {.rounds = 3}, nullptr);
   EXPECT_EQ(order, ".a.b.b.a.a.b.");
   ASSERT_EQ(rounds.rounds(), 3);
   EXPECT_EQ(rounds.seconds[0], (std::vector<double>{1, 1, 1}));
@@ -30,7 +43,14 @@ TEST(RoundsTest, RetakesARoundWhoseRoofsDisagree) {
   std::deque<double> roofs = {10, 10, 8, 8, 8.5, 8.4};
   double time = 0;
   const Works works = {[&] { return ++time; }};
-  const Rounds rounds = TakeRounds(works, [&] { const double r = roofs.front(); roofs.pop_front(); return r; }, {.rounds = 3}, nullptr);
+  const Rounds rounds = TakeRounds(
+      works,
+      [&] {
+        const double r = roofs.front();
+        roofs.pop_front();
+        return r;
+      },
+      {.rounds = 3}, nullptr);
   // 10-10 good, 10-8 thrown away, 8-8 good, 8-8.5 good.
   EXPECT_EQ(rounds.seconds[0], (std::vector<double>{1, 3, 4}));
   EXPECT_EQ(rounds.retaken, 1);
@@ -41,7 +61,8 @@ TEST(RoundsTest, RetakesARoundWhoseRoofsDisagree) {
 TEST(RoundsTest, AMachineThatNeverAgreesGivesMarkedFigures) {
   int calls = 0;
   const Works works = {[] { return 1.0; }};
-  const Rounds rounds = TakeRounds(works, [&] { return ++calls % 2 ? 10.0 : 5.0; }, {.rounds = 4}, nullptr);
+  const Rounds rounds = TakeRounds(
+      works, [&] { return ++calls % 2 ? 10.0 : 5.0; }, {.rounds = 4}, nullptr);
   EXPECT_EQ(rounds.rounds(), 4);
   EXPECT_FALSE(rounds.steady);
   EXPECT_EQ(calls, 1 + 4 * (1 + kRetakes));  // bounded
@@ -62,9 +83,17 @@ TEST(RoundsTest, BudgetEndsLongRowsAndStopEndsAll) {
 Comparison SimulatedComparison(double factor, double jitter, int rounds, uint64_t seed) {
   Rng rng(seed);
   double drift = 1;
-  const auto noisy = [&](double seconds) { return seconds * drift * (1 + jitter * (rng.Uniform() + rng.Uniform() + rng.Uniform() - 1.5)); };
+  const auto noisy = [&](double seconds) {
+    return seconds * drift * (1 + jitter * (rng.Uniform() + rng.Uniform() + rng.Uniform() - 1.5));
+  };
   const Works works = {[&] { return noisy(1.0); }, [&] { return noisy(factor); }};
-  const Rounds taken = TakeRounds(works, [&] { drift *= 1 + 0.02 * (rng.Uniform() - 0.5); return 1 / drift; }, {.rounds = rounds}, nullptr);
+  const Rounds taken = TakeRounds(
+      works,
+      [&] {
+        drift *= 1 + 0.02 * (rng.Uniform() - 0.5);
+        return 1 / drift;
+      },
+      {.rounds = rounds}, nullptr);
   return ComparePaired(taken.seconds[0], taken.seconds[1]);
 }
 

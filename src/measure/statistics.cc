@@ -73,7 +73,8 @@ double BinomialCdf(int64_t k, int64_t n, double p) {
   if (p >= 1) return 0;
   double sum = 0;
   for (int64_t i = 0; i <= k; ++i) {
-    sum += std::exp(LogChoose(n, i) + static_cast<double>(i) * std::log(p) + static_cast<double>(n - i) * std::log1p(-p));
+    sum +=
+        std::exp(LogChoose(n, i) + static_cast<double>(i) * std::log(p) + static_cast<double>(n - i) * std::log1p(-p));
   }
   return std::min(1.0, sum);
 }
@@ -112,7 +113,8 @@ Interval BootstrapMean(std::span<const double> values, double confidence, int re
     mean = sum / static_cast<double>(values.size());
   }
   std::sort(means.begin(), means.end());
-  return {Mean(values), SortedQuantile(means, 0.5 - confidence / 2), SortedQuantile(means, 0.5 + confidence / 2), confidence};
+  return {Mean(values), SortedQuantile(means, 0.5 - confidence / 2), SortedQuantile(means, 0.5 + confidence / 2),
+          confidence};
 }
 
 }  // namespace hone

@@ -1,5 +1,5 @@
-// Statistics of measurements: pure functions on numbers, no clock, no file. Closed forms where there are, named methods where
-// several exist, so that a figure can be recomputed elsewhere. What the intervals mean: docs/measure.md.
+// Statistics of measurements: pure functions on numbers, no clock, no file. Closed forms where there are, named methods
+// where several exist, so that a figure can be recomputed elsewhere. What the intervals mean: docs/measure.md.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +9,34 @@
 
 namespace hone {
 
-// An estimate with an interval. `confidence` is the coverage the interval really has, which may be less than was asked for
-// when there are too few values.
+// An estimate with an interval. `confidence` is the coverage the interval really has, which may be less than was asked
+// for when there are too few values.
 struct Interval {
   double value = 0, low = 0, high = 0;
   double confidence = 0;
 };
 
-double Mean(std::span<const double> values);               // 0 of none
-double Variance(std::span<const double> values);           // of the sample (n - 1); 0 of fewer than two
-double Median(std::span<const double> values);             // REQUIRES: not empty; the mean of the middle two if even
-// Linear interpolation at fraction * (n - 1) of the sorted values (numpy's default, Hyndman-Fan 7). REQUIRES: not empty.
+double Mean(std::span<const double> values);      // 0 of none
+double Variance(std::span<const double> values);  // of the sample (n - 1); 0 of fewer than two
+double Median(std::span<const double> values);    // REQUIRES: not empty; the mean of the middle two if even
+// Linear interpolation at fraction * (n - 1) of the sorted values (numpy's default, Hyndman-Fan 7). REQUIRES: not
+// empty.
 double Quantile(std::span<const double> values, double fraction);
 
 double NormalCdf(double z);
-double NormalQuantile(double p);   // REQUIRES: 0 < p < 1
+double NormalQuantile(double p);                     // REQUIRES: 0 < p < 1
 double BinomialCdf(int64_t k, int64_t n, double p);  // P(X <= k)
 
-// The median and the narrowest pair of order statistics, equally far from both ends, that holds the true median with at least
-// `confidence`, whatever the distribution; the whole range, with the confidence that it has, when the values are too few
-// (1 - 2^(1-n): 6 values give 0.969, 8 give 0.992). REQUIRES: not empty.
+// The median and the narrowest pair of order statistics, equally far from both ends, that holds the true median with at
+// least `confidence`, whatever the distribution; the whole range, with the confidence that it has, when the values are
+// too few (1 - 2^(1-n): 6 values give 0.969, 8 give 0.992). REQUIRES: not empty.
 Interval MedianInterval(std::span<const double> values, double confidence);
 
 // Wilson's interval of a share. REQUIRES: 0 <= right <= of, of > 0.
 Interval WilsonInterval(int64_t right, int64_t of, double confidence);
 
-// Two-sided exact McNemar test: the probability of a split at least this uneven if both are equally good. Capped at 1; 1 if
-// b + c is 0.
+// Two-sided exact McNemar test: the probability of a split at least this uneven if both are equally good. Capped at 1;
+// 1 if b + c is 0.
 double McNemarExact(int64_t b, int64_t c);
 
 // Percentile bootstrap of the mean: `resamples` seeded draws. Same seed, same interval. REQUIRES: not empty.

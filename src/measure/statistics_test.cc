@@ -58,7 +58,8 @@ TEST(Statistics, QuantilesAsNumpySays) {
     }
     ExpectClose(Median(x), item["linear"]["50"], item["name"]);
   }
-  for (const auto& [p, want] : golden["quantiles"]["normal"].items()) ExpectClose(NormalQuantile(std::atof(p.c_str())), want, p);
+  for (const auto& [p, want] : golden["quantiles"]["normal"].items())
+    ExpectClose(NormalQuantile(std::atof(p.c_str())), want, p);
 }
 
 TEST(Statistics, MeanVarianceAndNormal) {
@@ -73,7 +74,8 @@ TEST(Statistics, MeanVarianceAndNormal) {
   EXPECT_EQ(BinomialCdf(3, 3, 0.1), 1);
 }
 
-// Ranks of the textbook table of the sign test's interval: n = 10 gives the 2nd and 9th (97.9 %), n = 20 the 6th and 15th (95.9 %).
+// Ranks of the textbook table of the sign test's interval: n = 10 gives the 2nd and 9th (97.9 %), n = 20 the 6th and
+// 15th (95.9 %).
 TEST(Statistics, MedianIntervalTakesTheTablesRanks) {
   std::vector<double> x(10);
   for (int i = 0; i < 10; ++i) x[i] = i + 1;

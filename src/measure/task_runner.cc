@@ -52,8 +52,8 @@ Result<ChoiceTokens> Tokenise(const TaskItem& item, const Tokenizer& tokenizer) 
 class ChoiceScorer {
  public:
   ChoiceScorer(const TaskModel& model, const Runtime& runtime, KvType kv, int sequences, int length)
-      : rows_(static_cast<int>(std::clamp<size_t>((size_t{256} << 20) / (sizeof(float) * model.model->config().vocab), 1,
-                                                  std::min(kScoreRows, model.model->options().max_rows)))),
+      : rows_(static_cast<int>(std::clamp<size_t>((size_t{256} << 20) / (sizeof(float) * model.model->config().vocab),
+                                                  1, std::min(kScoreRows, model.model->options().max_rows)))),
         runner_(*model.model, runtime, kv, 1 + sequences, length, rows_) {}
 
   Result<std::vector<double>> Score(const ChoiceTokens& tokens) {
@@ -65,13 +65,16 @@ class ChoiceScorer {
       size_t last = first;
       for (; last < tokens.whole.size(); ++last) {
         const int rows = static_cast<int>(tokens.whole[last].size() - 1 - tokens.shared);
-        if (rows > rows_) return InvalidInput(fmt::format("choice {} has {} tokens; at most {} are scored", last, rows, rows_));
+        if (rows > rows_)
+          return InvalidInput(fmt::format("choice {} has {} tokens; at most {} are scored", last, rows, rows_));
         if (used + rows > rows_) break;
         used += rows;
         const int sequence = 1 + static_cast<int>(last);
         if (tokens.shared > 0) runner_.Fork(0, sequence, static_cast<int>(tokens.shared));
-        batch.push_back({.sequence = sequence, .first_position = static_cast<int>(tokens.shared),
-                         .tokens = std::span(tokens.whole[last]).subspan(tokens.shared, static_cast<size_t>(rows)), .logits = rows});
+        batch.push_back({.sequence = sequence,
+                         .first_position = static_cast<int>(tokens.shared),
+                         .tokens = std::span(tokens.whole[last]).subspan(tokens.shared, static_cast<size_t>(rows)),
+                         .logits = rows});
       }
       runner_.Forward(batch);
       int row = 0;
@@ -81,7 +84,9 @@ class ChoiceScorer {
           const auto logits = runner_.logits(row);
           loglik[first] += LogSumOf(logits).LogProb(logits[tokens.whole[first][target]]);
         }
-        if (!std::isfinite(loglik[first])) return Error{ErrorCode::kInternal, "logits are not finite: the model is damaged, or a kernel is wrong (--exact may help)"};
+        if (!std::isfinite(loglik[first]))
+          return Error{ErrorCode::kInternal,
+                       "logits are not finite: the model is damaged, or a kernel is wrong (--exact may help)"};
       }
     }
     return loglik;
@@ -94,7 +99,8 @@ class ChoiceScorer {
     computed_.assign(prompt.begin(), prompt.end());
     while (have < prompt.size()) {
       const size_t count = std::min<size_t>(rows_, prompt.size() - have);
-      const ModelRunner::Rows rows{.first_position = static_cast<int>(have), .tokens = prompt.subspan(have, count), .logits = 0};
+      const ModelRunner::Rows rows{
+          .first_position = static_cast<int>(have), .tokens = prompt.subspan(have, count), .logits = 0};
       runner_.Forward({&rows, 1});
       have += count;
     }
@@ -105,20 +111,22 @@ class ChoiceScorer {
   std::vector<int32_t> computed_;
 };
 
-Result<TaskResult> RunChoices(const TaskSet& set, const TaskModel& model, const Runtime& runtime, KvType kv, const TaskProgress& progress,
-                              const std::function<bool()>& stop) {
+Result<TaskResult> RunChoices(const TaskSet& set, const TaskModel& model, const Runtime& runtime, KvType kv,
+                              const TaskProgress& progress, const std::function<bool()>& stop) {
   TaskResult result{.file = set.file, .kind = set.kind};
   std::vector<ChoiceTokens> tokens;
   size_t longest = 1, most = 1;
   for (size_t i = 0; i < set.items.size(); ++i) {
-    HONE_TRY(ChoiceTokens item, Tokenise(set.items[i], *model.tokenizer).Context(fmt::format("{}: item {}", set.file, i + 1)));
+    HONE_TRY(ChoiceTokens item,
+             Tokenise(set.items[i], *model.tokenizer).Context(fmt::format("{}: item {}", set.file, i + 1)));
     most = std::max(most, item.whole.size());
     for (const auto& whole : item.whole) longest = std::max(longest, whole.size());
     tokens.push_back(std::move(item));
   }
   const int context = model.model->options().max_context;
   if (longest > static_cast<size_t>(context)) {
-    return InvalidInput(fmt::format("{}: an item has {} tokens, but the context is {}; --ctx sets it", set.file, longest, context));
+    return InvalidInput(
+        fmt::format("{}: an item has {} tokens, but the context is {}; --ctx sets it", set.file, longest, context));
   }
   ChoiceScorer scorer(model, runtime, kv, static_cast<int>(most), static_cast<int>(longest));
   for (size_t i = 0; i < set.items.size(); ++i) {
@@ -131,22 +139,28 @@ Result<TaskResult> RunChoices(const TaskSet& set, const TaskModel& model, const 
     HONE_TRY(outcome.loglik, scorer.Score(tokens[i]).Context(fmt::format("{}: item {}", set.file, i + 1)));
     std::vector<double> by_byte = outcome.loglik;
     for (size_t c = 0; c < by_byte.size(); ++c) by_byte[c] /= static_cast<double>(item.choices[c].size());
-    const auto best = [](const std::vector<double>& x) { return static_cast<int>(std::max_element(x.begin(), x.end()) - x.begin()); };
+    const auto best = [](const std::vector<double>& x) {
+      return static_cast<int>(std::max_element(x.begin(), x.end()) - x.begin());
+    };
     outcome.got = item.choices[best(outcome.loglik)];
     outcome.right = best(outcome.loglik) == item.right_choice;
     outcome.right_by_byte = best(by_byte) == item.right_choice;
     result.right += outcome.right;
     result.right_by_byte += outcome.right_by_byte;
     result.outcomes.push_back(std::move(outcome));
-    if (progress) progress(static_cast<double>(i + 1) / static_cast<double>(set.items.size()), result.right, static_cast<int>(i + 1));
+    if (progress)
+      progress(static_cast<double>(i + 1) / static_cast<double>(set.items.size()), result.right,
+               static_cast<int>(i + 1));
   }
   return result;
 }
 
 Result<std::vector<int32_t>> PromptOf(const TaskItem& item, TaskKind kind, const TaskModel& model) {
   if (kind == TaskKind::kQuestion) return EncodePrompt(*model.tokenizer, item.prompt);
-  if (model.chat_template == nullptr) return InvalidInput("the items are conversations, but the model has no chat template");
-  HONE_TRY(const std::string text, model.chat_template->Render({.messages_json = item.messages_json, .tools_json = item.tools_json}));
+  if (model.chat_template == nullptr)
+    return InvalidInput("the items are conversations, but the model has no chat template");
+  HONE_TRY(const std::string text,
+           model.chat_template->Render({.messages_json = item.messages_json, .tools_json = item.tools_json}));
   return model.tokenizer->Encode(text, {.add_special = false, .parse_special = true});
 }
 
@@ -163,7 +177,9 @@ std::string WithoutEnd(std::string text, const Tokenizer& tokenizer) {
 bool Matches(const TaskItem& item, TaskKind kind, const std::string& got) {
   if (kind == TaskKind::kQuestion) return NormaliseAnswer(got) == NormaliseAnswer(item.answer);
   const size_t begin = item.answer.find_first_not_of(" \n\t\r");
-  return got == (begin == std::string::npos ? "" : item.answer.substr(begin, item.answer.find_last_not_of(" \n\t\r") - begin + 1));
+  return got == (begin == std::string::npos
+                     ? ""
+                     : item.answer.substr(begin, item.answer.find_last_not_of(" \n\t\r") - begin + 1));
 }
 
 struct Answer {
@@ -171,12 +187,13 @@ struct Answer {
   bool finished = false, cancelled = false;
 };
 
-Result<TaskResult> RunAnswers(const TaskSet& set, const TaskModel& model, const TaskOptions& options, const TaskProgress& progress,
-                              const std::function<bool()>& stop) {
+Result<TaskResult> RunAnswers(const TaskSet& set, const TaskModel& model, const TaskOptions& options,
+                              const TaskProgress& progress, const std::function<bool()>& stop) {
   TaskResult result{.file = set.file, .kind = set.kind};
   std::vector<std::vector<int32_t>> prompts;
   for (size_t i = 0; i < set.items.size(); ++i) {
-    HONE_TRY(std::vector<int32_t> ids, PromptOf(set.items[i], set.kind, model).Context(fmt::format("{}: item {}", set.file, i + 1)));
+    HONE_TRY(std::vector<int32_t> ids,
+             PromptOf(set.items[i], set.kind, model).Context(fmt::format("{}: item {}", set.file, i + 1)));
     prompts.push_back(std::move(ids));
   }
   Engine& engine = *model.engine;
@@ -196,7 +213,9 @@ Result<TaskResult> RunAnswers(const TaskSet& set, const TaskModel& model, const 
       SequenceRequest request;
       request.prompt = prompts[next];
       request.sampling.temperature = 0;
-      request.max_tokens = options.max_tokens > 0 ? options.max_tokens : set.kind == TaskKind::kChat ? kChatTokens : kQuestionTokens;
+      request.max_tokens = options.max_tokens > 0        ? options.max_tokens
+                           : set.kind == TaskKind::kChat ? kChatTokens
+                                                         : kQuestionTokens;
       request.skip_special = false;
       if (set.kind == TaskKind::kQuestion) request.stop = {"\n"};
       const auto id = engine.Submit(std::move(request), [&, i = next](const SequenceEvent& event) {
@@ -218,12 +237,14 @@ Result<TaskResult> RunAnswers(const TaskSet& set, const TaskModel& model, const 
       running[*id] = next;
     }
     engine.Step();
-    if (progress) progress(static_cast<double>(done) / static_cast<double>(set.items.size()), result.right, static_cast<int>(done));
+    if (progress)
+      progress(static_cast<double>(done) / static_cast<double>(set.items.size()), result.right, static_cast<int>(done));
   }
   HONE_RETURN_IF_ERROR(std::move(failed));
   result.right = 0;
   for (size_t i = 0; i < answers.size(); ++i) {
-    if (!answers[i].error.empty()) return Error{ErrorCode::kInternal, fmt::format("{}: item {}: {}", set.file, i + 1, answers[i].error)};
+    if (!answers[i].error.empty())
+      return Error{ErrorCode::kInternal, fmt::format("{}: item {}: {}", set.file, i + 1, answers[i].error)};
     if (!answers[i].finished || answers[i].cancelled) {
       result.interrupted = true;
       continue;
@@ -239,8 +260,9 @@ Result<TaskResult> RunAnswers(const TaskSet& set, const TaskModel& model, const 
 
 }  // namespace
 
-Result<TaskResult> RunTasks(const TaskSet& set, const TaskModel& model, const Runtime& runtime, KvType kv, const TaskOptions& options,
-                            const TaskProgress& progress, const std::function<bool()>& stop) {
+Result<TaskResult> RunTasks(const TaskSet& set, const TaskModel& model, const Runtime& runtime, KvType kv,
+                            const TaskOptions& options, const TaskProgress& progress,
+                            const std::function<bool()>& stop) {
   if (set.kind == TaskKind::kChoice) return RunChoices(set, model, runtime, kv, progress, stop);
   return RunAnswers(set, model, options, progress, stop);
 }

@@ -21,7 +21,9 @@ constexpr uint64_t kBootstrapSeed = 1;
 
 std::string Strip(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \n\t\r");
-  return begin == std::string_view::npos ? "" : std::string(text.substr(begin, text.find_last_not_of(" \n\t\r") - begin + 1));
+  return begin == std::string_view::npos
+             ? ""
+             : std::string(text.substr(begin, text.find_last_not_of(" \n\t\r") - begin + 1));
 }
 
 const char* KindName(TaskKind kind) {
@@ -55,7 +57,8 @@ Result<void> ReadChoices(const ordered_json& json, TaskItem* item) {
     return InvalidInput(fmt::format("'choices' must be a list of 2 to {} strings", kMostChoices));
   }
   for (const ordered_json& choice : choices) {
-    if (!choice.is_string() || choice.get<std::string>().empty()) return InvalidInput("'choices' must be strings that are not empty");
+    if (!choice.is_string() || choice.get<std::string>().empty())
+      return InvalidInput("'choices' must be strings that are not empty");
     item->choices.push_back(choice.get<std::string>());
   }
   const auto answer = json.find("answer");
@@ -63,7 +66,8 @@ Result<void> ReadChoices(const ordered_json& json, TaskItem* item) {
   if (answer->is_number_integer() && !answer->is_number_float()) {
     const int64_t index = answer->get<int64_t>();
     if (index < 0 || index >= static_cast<int64_t>(item->choices.size())) {
-      return InvalidInput(fmt::format("'answer' is {}, but there are {} choices (counted from 0)", index, item->choices.size()));
+      return InvalidInput(
+          fmt::format("'answer' is {}, but there are {} choices (counted from 0)", index, item->choices.size()));
     }
     item->right_choice = static_cast<int>(index);
   } else if (answer->is_string()) {
@@ -83,7 +87,8 @@ Result<TaskItem> ReadItem(const ordered_json& json, TaskKind* kind, const std::s
   bool found = false;
   if (json.contains("messages")) {
     *kind = TaskKind::kChat;
-    if (!json["messages"].is_array() || json["messages"].empty()) return InvalidInput("'messages' must be a list that is not empty");
+    if (!json["messages"].is_array() || json["messages"].empty())
+      return InvalidInput("'messages' must be a list that is not empty");
     item.messages_json = Dump(json["messages"]);
     if (json.contains("tools") && !json["tools"].is_null()) item.tools_json = Dump(json["tools"]);
     HONE_TRY(item.answer, Text(json, "answer", &found));
@@ -96,7 +101,10 @@ Result<TaskItem> ReadItem(const ordered_json& json, TaskKind* kind, const std::s
   HONE_TRY(const std::string question, Text(json, "question", &found));
   if (!found && !has_prompt) return InvalidInput("has neither 'messages' nor 'question' nor 'prompt'");
   if (!has_prompt) {
-    item.prompt = Framed(!frame.empty() ? frame : *kind == TaskKind::kChoice ? "Question: {}\nAnswer:" : "Q: {}\nA:", question);
+    item.prompt = Framed(!frame.empty()               ? frame
+                         : *kind == TaskKind::kChoice ? "Question: {}\nAnswer:"
+                                                      : "Q: {}\nA:",
+                         question);
   }
   if (*kind == TaskKind::kChoice) {
     HONE_RETURN_IF_ERROR(ReadChoices(json, &item));
@@ -116,7 +124,8 @@ std::string NormaliseAnswer(std::string_view text) {
   std::string answer = Strip(text);
   while (answer.ends_with('.')) answer.pop_back();
   answer = Strip(answer);
-  std::transform(answer.begin(), answer.end(), answer.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  std::transform(answer.begin(), answer.end(), answer.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   return answer;
 }
 
@@ -131,17 +140,20 @@ Result<TaskSet> ParseTasks(const std::string& file, std::string_view text, const
     if (Strip(line).empty()) continue;
     const auto where = [&] { return fmt::format("{}: line {}", file, line_number); };
     const ordered_json json = ParseJson(line);
-    if (json.is_discarded()) return InvalidInput(where() + ": is no JSON, or nested deeper than 64; wanted one object a line");
+    if (json.is_discarded())
+      return InvalidInput(where() + ": is no JSON, or nested deeper than 64; wanted one object a line");
     TaskKind kind = TaskKind::kChat;
     HONE_TRY(TaskItem item, ReadItem(json, &kind, format.frame).Context(where()));
-    if (!set.items.empty() && kind != set.kind) return InvalidInput(where() + ": items of one file must be of one kind");
+    if (!set.items.empty() && kind != set.kind)
+      return InvalidInput(where() + ": items of one file must be of one kind");
     set.kind = kind;
     if (set.items.size() >= kMostItems) return InvalidInput(fmt::format("{}: more than {} items", file, kMostItems));
     set.items.push_back(std::move(item));
   }
   if (set.items.empty()) return InvalidInput(file + ": has no items");
   if (format.shots > 0 || !format.prefix.empty()) {
-    if (set.kind == TaskKind::kChat) return UsageError(file + ": examples (--shots, --prefix) are for questions and choices, not for conversations");
+    if (set.kind == TaskKind::kChat)
+      return UsageError(file + ": examples (--shots, --prefix) are for questions and choices, not for conversations");
     if (format.shots >= static_cast<int>(set.items.size())) {
       return UsageError(fmt::format("{}: {} items, but {} are to be examples", file, set.items.size(), format.shots));
     }
@@ -194,7 +206,8 @@ Total TotalOf(std::span<const TaskResult> results) {
 
 }  // namespace
 
-std::string TasksJson(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other, const std::string& other_name) {
+std::string TasksJson(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other,
+                      const std::string& other_name) {
   const Total total = TotalOf(results);
   ordered_json json = ResultAsJson(total.right, total.of, total.accuracy());
   json["model"] = model;
@@ -214,36 +227,51 @@ std::string TasksJson(std::span<const TaskResult> results, const std::string& mo
   if (!other.empty()) {
     const PairedTasks paired = ComparePairedTasks(results, other);
     const Total total_other = TotalOf(other);
-    json["compare"] = {{"with", other_name}, {"both", paired.both}, {"only_this", paired.only_a}, {"only_other", paired.only_b},
-                       {"neither", paired.neither}, {"p", paired.p}, {"difference", paired.difference.value}, {"low", paired.difference.low},
-                       {"high", paired.difference.high}, {"verdict", paired.verdict},
+    json["compare"] = {{"with", other_name},
+                       {"both", paired.both},
+                       {"only_this", paired.only_a},
+                       {"only_other", paired.only_b},
+                       {"neither", paired.neither},
+                       {"p", paired.p},
+                       {"difference", paired.difference.value},
+                       {"low", paired.difference.low},
+                       {"high", paired.difference.high},
+                       {"verdict", paired.verdict},
                        {"other", ResultAsJson(total_other.right, total_other.of, total_other.accuracy())}};
   }
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-std::string TasksTable(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other, const std::string& other_name) {
-  std::string out = fmt::format("{}\n{:<24} {:>11} {:>10} {:>20}  {}\n", model, "task", "right", "accuracy", "95 % interval", other.empty() ? "" : other_name);
-  const auto line = [&](const std::string& name, int right, size_t of, const Interval& accuracy, const std::string& more) {
-    out += fmt::format("{:<24} {:>11} {:>8.1f} % {:>20}  {}\n", name, fmt::format("{} of {}", right, of), 100 * accuracy.value,
-                       fmt::format("{:.1f} - {:.1f} %", 100 * accuracy.low, 100 * accuracy.high), more);
+std::string TasksTable(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other,
+                       const std::string& other_name) {
+  std::string out = fmt::format("{}\n{:<24} {:>11} {:>10} {:>20}  {}\n", model, "task", "right", "accuracy",
+                                "95 % interval", other.empty() ? "" : other_name);
+  const auto line = [&](const std::string& name, int right, size_t of, const Interval& accuracy,
+                        const std::string& more) {
+    out += fmt::format("{:<24} {:>11} {:>8.1f} % {:>20}  {}\n", name, fmt::format("{} of {}", right, of),
+                       100 * accuracy.value, fmt::format("{:.1f} - {:.1f} %", 100 * accuracy.low, 100 * accuracy.high),
+                       more);
   };
   for (size_t i = 0; i < results.size(); ++i) {
     std::string more;
     if (i < other.size()) {
-      more = fmt::format("{} of {}, p = {:.3g}", other[i].right, other[i].outcomes.size(), ComparePairedTasks(results.subspan(i, 1), other.subspan(i, 1)).p);
+      more = fmt::format("{} of {}, p = {:.3g}", other[i].right, other[i].outcomes.size(),
+                         ComparePairedTasks(results.subspan(i, 1), other.subspan(i, 1)).p);
     } else if (results[i].kind == TaskKind::kChoice) {
       more = fmt::format("{} by length", results[i].right_by_byte);
     }
-    line(std::filesystem::path(results[i].file).stem().string(), results[i].right, results[i].outcomes.size(), results[i].accuracy(), more);
+    line(std::filesystem::path(results[i].file).stem().string(), results[i].right, results[i].outcomes.size(),
+         results[i].accuracy(), more);
   }
   const Total total = TotalOf(results);
   if (results.size() > 1) line("all", total.right, total.of, total.accuracy(), "");
   if (other.empty()) return out;
   const PairedTasks paired = ComparePairedTasks(results, other);
-  return out + fmt::format("against {}: {} only here, {} only there, McNemar p = {:.3g}, difference {:+.1f} % ({:+.1f} to {:+.1f}): {}\n", other_name,
-                           paired.only_a, paired.only_b, paired.p, 100 * paired.difference.value, 100 * paired.difference.low,
-                           100 * paired.difference.high, paired.verdict);
+  return out + fmt::format(
+                   "against {}: {} only here, {} only there, McNemar p = {:.3g}, difference {:+.1f} % ({:+.1f} to "
+                   "{:+.1f}): {}\n",
+                   other_name, paired.only_a, paired.only_b, paired.p, 100 * paired.difference.value,
+                   100 * paired.difference.low, 100 * paired.difference.high, paired.verdict);
 }
 
 std::string TaskItemsJsonl(std::span<const TaskResult> results) {

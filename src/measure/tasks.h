@@ -1,9 +1,12 @@
-// Tasks: questions with known answers, from JSONL files. Multiple choice by log-likelihood, exact match of a greedy answer.
+// Tasks: questions with known answers, from JSONL files. Multiple choice by log-likelihood, exact match of a greedy
+// answer.
 //
 // A line is one item, of one of these kinds (all of a file of the same):
-//   {"messages": [...], "tools": [...]?, "answer": "text"}           a conversation through the chat template; exact match
+//   {"messages": [...], "tools": [...]?, "answer": "text"}           a conversation through the chat template; exact
+//   match
 //   {"question": "...", "choices": ["..."], "answer": 0 | "text"}    multiple choice
-//   {"question": "...", "answer" | "expected": "text"}               a question; the greedy answer up to a newline is matched
+//   {"question": "...", "answer" | "expected": "text"}               a question; the greedy answer up to a newline is
+//   matched
 //   {"prompt": ...} in place of "question": the text as it is, without the question's frame
 // Other keys are ignored. Choices follow the prompt after a space.
 #pragma once
@@ -39,8 +42,9 @@ struct TaskSet {
   std::vector<TaskItem> items;
 };
 
-// `frame`: "{}" stands for the question; "" takes "Question: {}\nAnswer:" for choices and "Q: {}\nA:" for others. The first
-// `shots` items become examples in front of every other item (choices and questions only). Errors name file, line and field.
+// `frame`: "{}" stands for the question; "" takes "Question: {}\nAnswer:" for choices and "Q: {}\nA:" for others. The
+// first `shots` items become examples in front of every other item (choices and questions only). Errors name file, line
+// and field.
 struct TaskFormat {
   int shots = 0;
   std::string prefix;  // in front of everything, as it is
@@ -51,9 +55,9 @@ Result<TaskSet> ParseTasks(const std::string& file, std::string_view text, const
 // What a model did with an item.
 struct TaskOutcome {
   bool right = false;
-  std::string got;                 // the text, or the choice
-  std::vector<double> loglik;      // kChoice: of each choice
-  bool right_by_byte = false;      // kChoice: with log-likelihoods divided by the choice's bytes
+  std::string got;             // the text, or the choice
+  std::vector<double> loglik;  // kChoice: of each choice
+  bool right_by_byte = false;  // kChoice: with log-likelihoods divided by the choice's bytes
 };
 
 struct TaskResult {
@@ -80,8 +84,9 @@ struct TaskOptions {
 using TaskProgress = std::function<void(double share, int right, int done)>;
 
 // Errors: no chat template, an item too long for the context, logits that are not finite; each names file and item.
-Result<TaskResult> RunTasks(const TaskSet& set, const TaskModel& model, const Runtime& runtime, KvType kv, const TaskOptions& options,
-                            const TaskProgress& progress, const std::function<bool()>& stop);
+Result<TaskResult> RunTasks(const TaskSet& set, const TaskModel& model, const Runtime& runtime, KvType kv,
+                            const TaskOptions& options, const TaskProgress& progress,
+                            const std::function<bool()>& stop);
 
 // "strip, drop trailing dots, strip, lower case": how answers to questions are compared.
 std::string NormaliseAnswer(std::string_view text);
@@ -95,8 +100,10 @@ struct PairedTasks {
 };
 PairedTasks ComparePairedTasks(std::span<const TaskResult> a, std::span<const TaskResult> b);
 
-std::string TasksJson(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other, const std::string& other_name);
-std::string TasksTable(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other, const std::string& other_name);
+std::string TasksJson(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other,
+                      const std::string& other_name);
+std::string TasksTable(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other,
+                       const std::string& other_name);
 // One JSON object a line: file, item, right, got.
 std::string TaskItemsJsonl(std::span<const TaskResult> results);
 

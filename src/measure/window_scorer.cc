@@ -44,7 +44,8 @@ WindowScorer::WindowScorer(Model& model, const Runtime& runtime, KvType kv, int 
       rows_(RowsOfPass(model)),
       runner_(model, runtime, kv, at_once_, width, rows_) {}
 
-void WindowScorer::Run(std::span<const int32_t> tokens, std::span<const Window> windows, std::optional<int32_t> first, const RowFunction& row) {
+void WindowScorer::Run(std::span<const int32_t> tokens, std::span<const Window> windows, std::optional<int32_t> first,
+                       const RowFunction& row) {
   HONE_CHECK(static_cast<int>(windows.size()) <= at_once_);
   const int share = rows_ / static_cast<int>(windows.size());  // rows of each window in a pass
   int64_t longest = 0;
@@ -72,9 +73,12 @@ void WindowScorer::Run(std::span<const int32_t> tokens, std::span<const Window> 
       // Row i is the token at begin + i, whose logits are of the target begin + i + 1.
       const int64_t first_row = std::max(at, window.first_target - 1 - window.begin);
       const int logits = static_cast<int>(std::max<int64_t>(0, end - first_row));
-      batch.push_back({.sequence = static_cast<int>(w), .first_position = static_cast<int>(at),
-                       .tokens = std::span(copy_).subspan(static_cast<int64_t>(w) * longest + at, end - at), .logits = logits});
-      for (int64_t i = end - logits; i < end; ++i) wanted.push_back({static_cast<int>(w), window.begin + i + 1 - window.first_target});
+      batch.push_back({.sequence = static_cast<int>(w),
+                       .first_position = static_cast<int>(at),
+                       .tokens = std::span(copy_).subspan(static_cast<int64_t>(w) * longest + at, end - at),
+                       .logits = logits});
+      for (int64_t i = end - logits; i < end; ++i)
+        wanted.push_back({static_cast<int>(w), window.begin + i + 1 - window.first_target});
     }
     if (batch.empty()) continue;
     runner_.Forward(batch);

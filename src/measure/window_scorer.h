@@ -34,11 +34,12 @@ class WindowScorer {
 
   int windows_at_once() const { return at_once_; }
 
-  // Runs `windows` (at most windows_at_once(), all but the last of the same width) over `tokens`. `first`, if set, stands in
-  // place of the first token of each window. For every target of every window, `row(window, target - first_target, logits)`
-  // is called, from several threads at once, each once.
+  // Runs `windows` (at most windows_at_once(), all but the last of the same width) over `tokens`. `first`, if set,
+  // stands in place of the first token of each window. For every target of every window, `row(window, target -
+  // first_target, logits)` is called, from several threads at once, each once.
   using RowFunction = std::function<void(int window, int64_t index, std::span<const float> logits)>;
-  void Run(std::span<const int32_t> tokens, std::span<const Window> windows, std::optional<int32_t> first, const RowFunction& row);
+  void Run(std::span<const int32_t> tokens, std::span<const Window> windows, std::optional<int32_t> first,
+           const RowFunction& row);
 
  private:
   const Runtime runtime_;

@@ -52,8 +52,8 @@ TEST(Roof, JsonTableAndCache) {
   const Outcome first = Hone("roof --json", before);
   ASSERT_EQ(first.code, 0) << first.err;
   const json roof = json::parse(first.out);
-  for (const char* key : {"cpu", "cores", "threads", "isa", "read_gbs", "fp32_gflops", "avx512_bf16_gflops", "vnni_gops", "amx_bf16_gflops",
-                          "amx_int8_gops", "barrier_ns"}) {
+  for (const char* key : {"cpu", "cores", "threads", "isa", "read_gbs", "fp32_gflops", "avx512_bf16_gflops",
+                          "vnni_gops", "amx_bf16_gflops", "amx_int8_gops", "barrier_ns"}) {
     EXPECT_TRUE(roof.contains(key)) << key;
   }
   EXPECT_TRUE(roof["read_gbs"].contains("1") && roof["read_gbs"].contains("N"));
@@ -78,10 +78,12 @@ TEST(Bench, KeysOfTheBuiltinModel) {
   const Outcome outcome = Hone(std::string("bench builtin --json ") + kQuickBench);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json bench = json::parse(outcome.out);
-  for (const char* key : {"roof", "rows", "load_s", "rss_bytes", "environment"}) EXPECT_TRUE(bench.contains(key)) << key;
+  for (const char* key : {"roof", "rows", "load_s", "rss_bytes", "environment"})
+    EXPECT_TRUE(bench.contains(key)) << key;
   ASSERT_EQ(bench["rows"].size(), 5u);
   for (const json& row : bench["rows"]) {
-    for (const char* key : {"work", "tokens", "context", "batch", "tok_s", "low", "high", "roof_percent", "bytes", "flops"}) {
+    for (const char* key :
+         {"work", "tokens", "context", "batch", "tok_s", "low", "high", "roof_percent", "bytes", "flops"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
   }
@@ -118,10 +120,12 @@ TEST(Bench, BadInput) {
 
 TEST(Eval, PerplexityOfTheBuiltinModel) {
   // measured.json: computed with another program in float32, windows of 512 of held-out.txt.
-  const Outcome outcome = Hone("eval perplexity builtin -f '" HONE_SOURCE_DIR "/assets/builtin/tasks/held-out-prose.txt' --protocol gptq --ctx 512 --chunks 4 --json");
+  const Outcome outcome = Hone("eval perplexity builtin -f '" HONE_SOURCE_DIR
+                               "/assets/builtin/tasks/held-out-prose.txt' --protocol gptq --ctx 512 --chunks 4 --json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json result = json::parse(outcome.out);
-  for (const char* key : {"nll_sum", "tokens_scored", "windows", "ppl", "ppl_stderr", "bits_per_byte", "protocol", "dataset_digest"}) {
+  for (const char* key :
+       {"nll_sum", "tokens_scored", "windows", "ppl", "ppl_stderr", "bits_per_byte", "protocol", "dataset_digest"}) {
     EXPECT_TRUE(result.contains(key)) << key;
   }
   EXPECT_EQ(result["windows"], 4);
@@ -155,7 +159,8 @@ TEST(Eval, TasksCompareTwoModels) {
   const Outcome outcome = Hone("eval tasks builtin " + file + " --compare builtin-draft --json --items " + items);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json result = json::parse(outcome.out);
-  for (const char* key : {"right", "of", "accuracy", "low", "high", "files", "compare"}) EXPECT_TRUE(result.contains(key)) << key;
+  for (const char* key : {"right", "of", "accuracy", "low", "high", "files", "compare"})
+    EXPECT_TRUE(result.contains(key)) << key;
   EXPECT_EQ(result["files"][0]["of"], 6);
   EXPECT_EQ(result["right"], 6);  // measured.json: all 120 facts
   const std::string lines = ReadAll(items);
