@@ -3,7 +3,9 @@
 // Nothing here waits for a time to pass: every wait is for something that must appear.
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
-import { readFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { openBrowser, openPage } from './browser.mjs';
 import { binary, haveBinary, startHone } from './hone_server.mjs';
 import { kAttacks, kMarkdown, kTokens, metricsText } from './sample_texts.mjs';
@@ -324,7 +326,8 @@ describe('bad news', () => {
 describe('for everybody', () => {
   test('everything by keyboard', async () => {
     let running;
-    const server = await scripted({ scenario: (a, _, n) => { if (n === 2) { running = a; a.begin(); a.say('going on'); } else a.whole(`answer ${n}`); } });
+    const server = await scripted({ scenario: (a, _, n) => { if (n === 2) { running = a; a.begin(); a.say('going on'); } else a.whole(`answer ${n}`); },
+                                    metrics: () => metricsText(1) });
     const page = await open(server.url);
     const keys = page.keyboard;
     await page.getByText('scripted').first().waitFor();
@@ -509,17 +512,20 @@ describe('live view and models', () => {
   });
 });
 
-describe('with hone serve builtin', { skip: haveBinary ? false : `${binary} is not built` }, () => {
-  let hone;
-  before(async () => { hone = await startHone(); });
-  after(async () => assert.equal(await hone.stop(), 0));
+// Each test by itself, so that each is counted.
+const real = { skip: haveBinary ? false : `${binary} is not built` };
 
-  test('the page that is served is the committed one', async () => {
+describe('with hone serve builtin', () => {
+  let hone;
+  before(async () => { if (haveBinary) hone = await startHone(); });
+  after(async () => { if (haveBinary) assert.equal(await hone.stop(), 0); });
+
+  test('the page that is served is the committed one', real, async () => {
     const served = await (await fetch(hone.url)).text();
     assert.equal(served, await readFile(new URL('../../assets/page/index.html', import.meta.url), 'utf8'));
   });
 
-  test('asks, regenerates with the same seed, and sees the batch', async () => {
+  test('asks, regenerates with the same seed, and sees the batch', real, async () => {
     const page = await open(hone.url);
     await button(page, 'Settings').click();
     await page.getByLabel('Max tokens').fill('24');
@@ -541,7 +547,7 @@ describe('with hone serve builtin', { skip: haveBinary ? false : `${binary} is n
     await page.getByRole('article', { name: 'builtin' }).getByText('tokens').waitFor();
   });
 
-  test('a stopped answer frees its sequence', async () => {
+  test('a stopped answer frees its sequence', real, async () => {
     const page = await open(hone.url);
     await button(page, 'Settings').click();
     await page.getByLabel('Max tokens').fill('3000');
@@ -558,7 +564,21 @@ describe('with hone serve builtin', { skip: haveBinary ? false : `${binary} is n
     }
   });
 
-  test('a refusal is shown as the server words it', async () => {
+  test('a server with keys lets the page through where it is told to, and the page asks for the key', real, async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'hone-page-'));
+    toClose.push(() => rm(folder, { recursive: true }));
+    await writeFile(join(folder, 'keys'), 'tester: sk-a-key-for-the-page\n');
+    const closed = await startHone(['--api-keys', join(folder, 'keys'), '--open', '/']);
+    toClose.push(() => closed.stop());
+    const page = await open(closed.url, { expectErrors: true });
+    await page.getByLabel('Key', { exact: true }).fill('sk-a-key-for-the-page');
+    await button(page, 'Use this key').click();
+    await page.locator('.dot.there').waitFor();
+    await page.getByRole('link', { name: 'Live' }).click();
+    await page.locator('.figure', { hasText: 'Running' }).waitFor();
+  });
+
+  test('a refusal is shown as the server words it', real, async () => {
     const page = await open(hone.url, { expectErrors: true });
     await ask(page, 'word '.repeat(20_000));
     await page.locator('.error', { hasText: 'context_length_exceeded' }).waitFor();

@@ -50,7 +50,7 @@ export function AnswerView({ answer, index, count, last, busy, onRegenerate, onS
             <MarkdownView text={answer.text} />
           </>}
       {answer.failure && <ErrorNote failure={answer.failure} canRetry={last && !busy} onRetry={onRegenerate} onKey={onKey} />}
-      {!streaming &&
+      {!streaming && (answer.text || !answer.failure || count > 1) &&
         <div class="answer-tools">
           {count > 1 && <Versions index={index} count={count} busy={busy} onShow={onShow} />}
           {answer.text && <CopyButton text={answer.text} />}
