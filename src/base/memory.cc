@@ -47,7 +47,7 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
   }
   // Map one huge page more than needed, then give back the unaligned ends.
   const size_t rounded = (bytes + kHuge - 1) / kHuge * kHuge;
-  void* raw = mmap(nullptr, rounded + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* raw = mmap(nullptr, rounded + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   HONE_CHECK(raw != MAP_FAILED, "out of memory");
   const uintptr_t start = reinterpret_cast<uintptr_t>(raw);
   const uintptr_t aligned = (start + kHuge - 1) / kHuge * kHuge;

@@ -16,7 +16,7 @@ namespace {
 // a step and is soon idle. From kTurnsBeforeYield on the CPU is offered to others every few turns: if the thread that is waited
 // for has none, it gets this one.
 constexpr int kTurns = 2000;
-constexpr int kTurnsBeforeYield = 256;
+constexpr int kTurnsBeforeYield = 1000;
 constexpr int kTurnsAYield = 16;
 // Bytes asked for in one turn: little enough to notice at once that the wait is over.
 constexpr size_t kBytesATurn = 512;

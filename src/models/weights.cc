@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "kernels/dequantize/dequantize.h"
 
 namespace hone {
@@ -32,6 +34,8 @@ class Loader {
 
   Result<ModelWeights> Load() {
     ModelWeights all;
+    all.panels = Buffer(PanelBytes());
+    place_ = {all.panels.data(), all.panels.size()};
     const Weight* embedding = map_.Find("token_embd.weight");
     HONE_CHECK(embedding != nullptr);
     all.embedding = embedding->view;
@@ -49,6 +53,18 @@ class Loader {
   }
 
  private:
+  static size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+  // What all matrices take.
+  size_t PanelBytes() const {
+    size_t bytes = 0;
+    for (const Weight& weight : map_.weights()) {
+      const bool packed = weight.view.shape.rank() == 2 && (config_.tied_embeddings || weight.name != "token_embd.weight");
+      if (packed) bytes += Aligned(PackedMatrix::BytesOf(weight.view.type, weight.view.shape[0], weight.view.shape[1]));
+    }
+    return bytes;
+  }
+
   Result<void> LoadLayer(int index, LayerWeights& layer) {
     layer.index = index;
     layer.config = &config_.layer[index];
@@ -96,9 +112,11 @@ class Loader {
     if (weight == nullptr) return {};
     PackOptions pack = options_.pack;
     pack.input_terms = input_terms;
+    pack.place = place_;
     HONE_TRY(linear.weight, PackedMatrix::Pack(weight->view, pack, threads_)
                                 .Context(fmt::format("{}: tensor {}", checkpoint_.path(), weight->file_name)));
     bytes_ += linear.weight.bytes();
+    place_ = place_.subspan(std::min(place_.size(), Aligned(linear.weight.bytes())));
     checkpoint_.Release(weight->view);
     Advance(weight->view.bytes());
     Vector(name + ".bias", linear.bias);
@@ -116,6 +134,7 @@ class Loader {
   const WeightLoadOptions& options_;
   ThreadPool& threads_;
   std::string prefix_;
+  std::span<std::byte> place_;  // for the matrices to come
   uint64_t bytes_ = 0, done_bytes_ = 0, total_bytes_ = 0;
 };
 

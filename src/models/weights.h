@@ -52,6 +52,7 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   std::vector<float> output_norm;  // [D]
   PackedMatrix output;             // [V, D]; packed from the embedding where they are tied
+  Buffer panels;                   // where the matrices lie, one after the other
 
   uint64_t bytes = 0;  // resident: packed matrices and vectors
 };

@@ -1,5 +1,5 @@
-// Formats for the few-rows kernels of AVX-512 and above: codes of a group of 32 in 8 registers, scales of a chunk in L1. Values
-// are those of codes_avx512.h and unpack_*_avx512.cc. For few_rows_*.cc files only.
+// Formats for the few-rows kernels of AVX-512 and above: codes of a group of 32 in 8 registers, and scales. Values are
+// those of codes_avx512.h and unpack_*_avx512.cc. For few_rows_*.cc files only.
 #pragma once
 
 #include "kernels/matmul/codes_avx512.h"
@@ -45,39 +45,48 @@ inline void Registers6(const uint8_t* in, __m512i c[8]) {
   }
 }
 
-// d * integer sub-scales, exact, as unpack_superblocks_avx512.cc makes them.
-template <bool kSigned>
-inline void StoreScaled(float* out, __m512i bytes, __m512 d) {
-  const __m128i parts[4] = {_mm512_castsi512_si128(bytes), _mm512_extracti32x4_epi32(bytes, 1),
-                            _mm512_extracti32x4_epi32(bytes, 2), _mm512_extracti32x4_epi32(bytes, 3)};
-  for (int i = 0; i < 4; ++i) {
-    const __m512i wide = kSigned ? _mm512_cvtepi8_epi32(parts[i]) : _mm512_cvtepu8_epi32(parts[i]);
-    _mm512_store_ps(out + 16 * i, _mm512_mul_ps(_mm512_cvtepi32_ps(wide), d));
+// Scales of a chunk, turned into floats when a group needs them: d * integer sub-scales (exact products, as
+// unpack_superblocks_avx512.cc makes them), or one f16.
+struct OneHalf {
+  __m512 d;
+  explicit OneHalf(const uint8_t* p) : d(HalfScales(p)) {}
+  __m512 Scale(int) const { return d; }
+  __m512 Min(int) const { return d; }
+};
+struct TwoHalves {
+  __m512 d, m;
+  explicit TwoHalves(const uint8_t* p) : d(HalfScales(p)), m(HalfScales(p + 32)) {}
+  __m512 Scale(int) const { return d; }
+  __m512 Min(int) const { return m; }
+};
+struct ScalesOfSix {
+  alignas(64) uint8_t scales[128];
+  alignas(64) uint8_t mins[128];
+  __m512 d, dmin;
+  explicit ScalesOfSix(const uint8_t* p) : d(HalfScales(p + 192)), dmin(_mm512_sub_ps(_mm512_setzero_ps(), HalfScales(p + 224))) {
+    const __m512i low0 = LoadPlane(p), low1 = LoadPlane(p + 64), high = LoadPlane(p + 128);
+    const __m512i nibble = Bytes(15), top = Bytes(48);
+    _mm512_store_si512(scales, OrMasked(_mm512_and_si512(low0, nibble), _mm512_slli_epi16(high, 4), top));
+    _mm512_store_si512(scales + 64, OrMasked(_mm512_and_si512(low1, nibble), high, top));
+    const __m512i min0 = _mm512_and_si512(_mm512_srli_epi16(low0, 4), nibble);
+    const __m512i min1 = _mm512_and_si512(_mm512_srli_epi16(low1, 4), nibble);
+    _mm512_store_si512(mins, OrMasked(min0, _mm512_slli_epi16(high, 2), top));
+    _mm512_store_si512(mins + 64, OrMasked(min1, _mm512_srli_epi16(high, 2), top));
   }
-}
-inline void ScalesOfSix(const uint8_t* p, float* scales, float* mins) {
-  const __m512i low0 = LoadPlane(p), low1 = LoadPlane(p + 64), high = LoadPlane(p + 128);
-  const __m512 d = HalfScales(p + 192), dmin = _mm512_sub_ps(_mm512_setzero_ps(), HalfScales(p + 224));
-  const __m512i nibble = Bytes(15), top = Bytes(48);
-  StoreScaled<false>(scales, OrMasked(_mm512_and_si512(low0, nibble), _mm512_slli_epi16(high, 4), top), d);
-  StoreScaled<false>(scales + 64, OrMasked(_mm512_and_si512(low1, nibble), high, top), d);
-  StoreScaled<false>(mins, OrMasked(_mm512_and_si512(_mm512_srli_epi16(low0, 4), nibble), _mm512_slli_epi16(high, 2), top), dmin);
-  StoreScaled<false>(mins + 64, OrMasked(_mm512_and_si512(_mm512_srli_epi16(low1, 4), nibble), _mm512_srli_epi16(high, 2), top),
-                     dmin);
-}
-inline void SixteenSigned(const uint8_t* p, float* scales, float*) {
-  const __m512 d = HalfScales(p + 256);
-  for (int i = 0; i < 4; ++i) StoreScaled<true>(scales + 64 * i, LoadPlane(p + 64 * i), d);
-}
-inline void OneHalf(const uint8_t* p, float* scales, float*) { _mm512_store_ps(scales, HalfScales(p)); }
-inline void TwoHalves(const uint8_t* p, float* scales, float* mins) {
-  _mm512_store_ps(scales, HalfScales(p));
-  _mm512_store_ps(mins, HalfScales(p + 32));
-}
+  __m512 Scale(int i) const { return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(LoadBytes(scales + 16 * i))), d); }
+  __m512 Min(int i) const { return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(LoadBytes(mins + 16 * i))), dmin); }
+};
+struct SixteenSigned {
+  const uint8_t* bytes;
+  __m512 d;
+  explicit SixteenSigned(const uint8_t* p) : bytes(p), d(HalfScales(p + 256)) {}
+  __m512 Scale(int i) const { return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(LoadBytes(bytes + 16 * i))), d); }
+  __m512 Min(int) const { return d; }
+};
 
 // A format: groups of 32 a chunk, bits of a code in the panel, elements a scale, bytes of the scales of a chunk.
 template <int kGroupsValue, int kBits, int kGroupValue, bool kMinValue, int kScaleBytes, void (*kRegisters)(const uint8_t*, __m512i*),
-          void (*kScales)(const uint8_t*, float*, float*)>
+          typename ChunkScales>
 struct Format {
   static constexpr int kGroups = kGroupsValue, kGroup = kGroupValue, kGroupBytes = 64 * kBits;
   static constexpr int kChunkBytes = kGroups * kGroupBytes + kScaleBytes;
@@ -85,7 +94,8 @@ struct Format {
   static constexpr int kPart = kGroup / 4;  // quads a scale
   static constexpr int kParts = 8 / kPart;  // scales a group of 32
   static void Codes(const uint8_t* in, __m512i c[8]) { kRegisters(in, c); }
-  static void Scales(const uint8_t* chunk, float* scales, float* mins) { kScales(chunk + kGroups * kGroupBytes, scales, mins); }
+  using Scales = ChunkScales;
+  static Scales ScalesOf(const uint8_t* chunk) { return Scales(chunk + kGroups * kGroupBytes); }
 };
 
 using Q4_0Few = Format<1, 4, 32, false, 32, Registers4, OneHalf>;

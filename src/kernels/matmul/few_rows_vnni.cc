@@ -17,12 +17,11 @@ inline __m512i BroadcastQuad(const int8_t* x) {
 template <typename F, int kRows>
 inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, float* out) {
   constexpr int kPart = F::kPart, kParts = F::kParts;
-  alignas(64) float scales[F::kGroups * kParts * kPanelRows];
-  alignas(64) float mins[F::kMin ? F::kGroups * kParts * kPanelRows : 16];
+  constexpr bool kTwo = kRows <= 3;  // few sums: two chains each, or their latency is what a group waits for
   __m512 acc[kRows];
   for (int r = 0; r < kRows; ++r) acc[r] = _mm512_loadu_ps(out + r * kTileColumns);
   for (; k > 0; k -= 32 * F::kGroups, chunk += F::kChunkBytes) {
-    F::Scales(chunk, scales, mins);
+    const typename F::Scales scales = F::ScalesOf(chunk);
     for (int g = 0; g < F::kGroups; ++g) {
       const uint8_t* codes = chunk + g * F::kGroupBytes;
       Prefetch(AheadOf(t, codes), F::kChunkBytes / F::kGroups);
@@ -32,21 +31,25 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
       for (int part = 0; part < kParts; ++part) {
         __m512i sum[kRows];
         for (int r = 0; r < kRows; ++r) sum[r] = _mm512_set1_epi32(at.init[r * t.x_group_stride + part]);
+        __m512i odd[kRows];
+        for (int r = 0; kTwo && r < kRows; ++r) odd[r] = _mm512_setzero_si512();
 #pragma GCC unroll 8
         for (int quad = part * kPart; quad < (part + 1) * kPart; ++quad) {
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) {
-            sum[r] = _mm512_dpbusd_epi32(sum[r], c[quad], BroadcastQuad(at.x + r * t.x_stride + 4 * quad));
+            __m512i& to = kTwo && quad % 2 != 0 ? odd[r] : sum[r];
+            to = _mm512_dpbusd_epi32(to, c[quad], BroadcastQuad(at.x + r * t.x_stride + 4 * quad));
           }
         }
-        const __m512 s = _mm512_load_ps(scales + (g * kParts + part) * kPanelRows);
+        for (int r = 0; kTwo && r < kRows; ++r) sum[r] = _mm512_add_epi32(sum[r], odd[r]);
+        const __m512 s = scales.Scale(g * kParts + part);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           const __m512 xs = _mm512_set1_ps(at.scales[r * t.x_scale_stride]);
           acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r]), _mm512_mul_ps(s, xs), acc[r]);
         }
         if (F::kMin) {
-          const __m512 m = _mm512_load_ps(mins + (g * kParts + part) * kPanelRows);
+          const __m512 m = scales.Min(g * kParts + part);
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) {
             acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(at.sums[r * t.x_group_stride + part]), acc[r]);

@@ -1,4 +1,4 @@
-// The plan: packs weights, rounds inputs, splits tiles over the threads, walks K in stretches. No intrinsics.
+// The plan: rounds inputs, splits tiles over the threads, walks K in stretches. No intrinsics.
 //
 // A worker walks: its tiles of every job > blocks of rows > stretches of K. Each stretch of a tile is unpacked into L1 once
 // and multiplied with all rows of the block; a block of rows is sized to stay in L2.
@@ -255,7 +255,7 @@ class TileWork {
   void RunFewRows(int64_t tile, int64_t begin, int rows, const std::byte* next) {
     const std::byte* chunks = weight_.Find(tile, 0, 0);
     const int panels = weight_.panels_of(tile);
-    const std::byte* end = chunks + panels * (weight_.k() / kernel_.format->chunk * chunk_bytes_);
+    const std::byte* end = chunks + panels * weight_.panel_bytes();
     FewRowsTile few{.chunks = reinterpret_cast<const uint8_t*>(chunks),
                     .end = reinterpret_cast<const uint8_t*>(end),
                     .jump = next != nullptr ? next - end : 0,
@@ -455,7 +455,7 @@ class Chunks {
       segment_.last = segment_.planned == &s_.jobs.back();
       return segment_;
     }
-    for (; left_ > 0; --left_, owner_ = (owner_ + 1) % threads_.count()) {
+    for (; left_ > 0; --left_, owner_ = (owner_ + 1) % threads_.count(), job_ = 0, before_ = 0, placed_ = false) {
       segment_ = Find(s_.cursors[owner_].next.fetch_add(1, std::memory_order_relaxed));
       if (segment_.planned != nullptr) return segment_;
     }
@@ -463,22 +463,28 @@ class Chunks {
   }
 
  private:
-  // Chunk `index` of owner_.
-  Segment Find(int64_t index) const {
-    for (const PlannedJob& planned : s_.jobs) {
-      const PackedMatrix& weight = *planned.job->weight;
-      const int64_t tile_bytes = static_cast<int64_t>(weight.bytes()) / weight.tile_count() * (together_ ? std::ssize(s_.jobs) : 1);
-      const int64_t tiles = std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(1, tile_bytes));
-      const auto [first, end] = threads_.Range(weight.tile_count(), 1, owner_);
-      const int64_t count = (static_cast<int64_t>(end - first) + tiles - 1) / tiles;
-      if (index < count) {
-        const int64_t begin = static_cast<int64_t>(first) + index * tiles;
-        return {&planned, begin, std::min<int64_t>(end, begin + tiles), !together_ || s_.jobs.size() == 1};
+  // Chunk `index` of owner_, which only rises.
+  Segment Find(int64_t index) {
+    for (; job_ < s_.jobs.size(); before_ += count_, ++job_, placed_ = false) {
+      if (!placed_) Place();
+      if (index - before_ < count_) {
+        const int64_t begin = first_ + (index - before_) * tiles_;
+        return {&s_.jobs[job_], begin, std::min(end_, begin + tiles_), !together_ || s_.jobs.size() == 1};
       }
       if (together_) break;
-      index -= count;
     }
     return {};
+  }
+
+  // The chunks of job_ that are owner_'s.
+  void Place() {
+    const PackedMatrix& weight = *s_.jobs[job_].job->weight;
+    const int64_t tile_bytes = 2 * weight.panel_bytes() * (together_ ? std::ssize(s_.jobs) : 1);
+    tiles_ = std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(1, tile_bytes));
+    const auto range = threads_.Range(weight.tile_count(), 1, owner_);
+    first_ = static_cast<int64_t>(range.first), end_ = static_cast<int64_t>(range.second);
+    count_ = (end_ - first_ + tiles_ - 1) / tiles_;
+    placed_ = true;
   }
 
   State& s_;
@@ -486,6 +492,10 @@ class Chunks {
   const bool together_;
   int owner_, left_;  // whose chunks are taken now, and how many threads may still have some
   Segment segment_;   // the latest
+  // The job whose chunks of owner_ are taken now: its tiles, chunks of so many tiles, and how many chunks stand before them.
+  size_t job_ = 0;
+  int64_t before_ = 0, first_ = 0, end_ = 0, tiles_ = 1, count_ = 0;
+  bool placed_ = false;
 };
 
 // `following`: where the thread will begin with the next matrix, or nullptr.
@@ -528,57 +538,6 @@ MatmulScratch::MatmulScratch(int64_t max_rows, int64_t max_k) : state_(std::make
 MatmulScratch::~MatmulScratch() = default;
 MatmulScratch::MatmulScratch(MatmulScratch&&) noexcept = default;
 MatmulScratch& MatmulScratch::operator=(MatmulScratch&&) noexcept = default;
-
-bool CanMatmul(DType type) { return FindPanelFormat(type) != nullptr; }
-
-std::string_view PackedMatrix::kernel_name() const { return kernel_ != nullptr ? std::string_view(kernel_->name) : "none"; }
-
-const std::byte* PackedMatrix::Find(int64_t tile, int panel, int64_t k0) const {
-  const PanelFormat& format = *kernel_->format;
-  const int64_t chunk_bytes = static_cast<int64_t>(format.chunk_bytes());
-  const int64_t panel_bytes = k_ / format.chunk * chunk_bytes;
-  const int64_t stretch_bytes = std::min<int64_t>(k_ - k0, format.stretch()) / format.chunk * chunk_bytes;
-  const int64_t before = k0 / format.chunk * chunk_bytes;
-  return panels_.data() + tile * 2 * panel_bytes + panels_of(tile) * before + panel * stretch_bytes;
-}
-
-Result<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, const PackOptions& options, ThreadPool& threads) {
-  if (weight.shape.rank() != 2) return InvalidInput("matmul needs a weight of rank 2, this one is " + weight.shape.ToString());
-  const PanelFormat* format = FindPanelFormat(weight.type);
-  if (format == nullptr) {
-    return Unsupported("matmul has no kernel for " + std::string(Info(weight.type).name) + " weights; convert them first");
-  }
-  PackedMatrix packed;
-  packed.type_ = weight.type;
-  packed.n_ = weight.shape[0], packed.k_ = weight.shape[1];
-  if (packed.k_ % format->chunk != 0) {
-    return InvalidInput("a row of " + std::to_string(packed.k_) + " elements is no multiple of the " +
-                        std::to_string(format->chunk) + " of a " + std::string(Info(weight.type).name) + " block");
-  }
-  HONE_CHECK(options.input_terms == 1 || options.input_terms == 2);
-  packed.input_terms_ = options.input_terms;
-  packed.kernel_ = &FindMatmulKernel(weight.type, options.isa, options.exact && !format->is_float());
-  if (!options.exact && !options.deterministic) packed.many_rows_ = FindBf16Arithmetic(weight.type, options.isa);
-  const int64_t panel_count = (packed.n_ + kPanelRows - 1) / kPanelRows;
-  packed.panels_ = Buffer(panel_count * packed.k_ / format->chunk * format->chunk_bytes());
-  if (packed.panels_.size() == 0) return packed;
-
-  const size_t row_bytes = weight.row_bytes();
-  threads.ParallelFor(packed.tile_count(), 1, [&](size_t begin, size_t end) {
-    for (size_t tile = begin; tile < end; ++tile) {
-      for (int64_t k0 = 0; k0 < packed.k_; k0 += format->stretch()) {
-        for (int panel = 0; panel < packed.panels_of(tile); ++panel) {
-          const int64_t row = static_cast<int64_t>(tile) * kTileColumns + panel * kPanelRows;
-          format->pack(weight.data + row * row_bytes + BytesFor(weight.type, k0), row_bytes,
-                       static_cast<int>(std::min<int64_t>(kPanelRows, packed.n_ - row)),
-                       std::min<int64_t>(packed.k_ - k0, format->stretch()) / format->chunk,
-                       const_cast<std::byte*>(packed.Find(tile, panel, k0)));
-        }
-      }
-    }
-  });
-  return packed;
-}
 
 void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool& threads, const MatmulExtra& extra) {
   State& s = scratch.state();

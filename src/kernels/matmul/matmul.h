@@ -41,6 +41,9 @@ struct PackOptions {
   int input_terms = 1;
   // Few rows and many take the same path, so that M is no part of a result. Costs speed where AMX would serve many rows.
   bool deterministic = false;
+  // Memory for the panels, 64-byte aligned, untouched, that outlives the matrix. If they do not fit (BytesOf), they get their own.
+  // Matrices that lie side by side fill their huge pages.
+  std::span<std::byte> place = {};
 };
 
 // True if Pack takes this weight type.
@@ -57,6 +60,9 @@ class PackedMatrix {
   // Errors: rank is not 2, a type that CanMatmul refuses, K no multiple of the block.
   static Result<PackedMatrix> Pack(const TensorView& weight, const PackOptions& options, ThreadPool& threads);
 
+  // Bytes that panels of such a weight take; 0 if CanMatmul refuses the type or K is no multiple of the block.
+  static size_t BytesOf(DType type, int64_t n, int64_t k);
+
   explicit operator bool() const { return kernel_ != nullptr; }
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
@@ -64,11 +70,12 @@ class PackedMatrix {
   int input_terms() const { return input_terms_; }
   // The arithmetic of jobs of at least kManyRows rows; nullptr: that of few rows.
   const Bf16Arithmetic* many_rows() const { return many_rows_; }
-  size_t bytes() const { return panels_.size(); }  // resident bytes
+  size_t bytes() const { return bytes_; }  // resident bytes
   std::string_view kernel_name() const;            // "Q4_0 int8 avx512-vnni"
 
   // For kernels and their tests. A tile is 32 rows of W: panels 0 and 1 of 16 rows, the last tile perhaps only panel 0.
   const MatmulKernel& kernel() const { return *kernel_; }
+  int64_t panel_bytes() const { return panel_bytes_; }  // of one panel, all of K
   int64_t tile_count() const { return (n_ + 31) / 32; }
   int panels_of(int64_t tile) const { return n_ - tile * 32 > 16 ? 2 : 1; }
   // Where a panel's bytes of the stretch of K that begins at k0 lie. REQUIRES: k0 < k, a multiple of the format's stretch.
@@ -80,7 +87,10 @@ class PackedMatrix {
   int input_terms_ = 1;
   const MatmulKernel* kernel_ = nullptr;
   const Bf16Arithmetic* many_rows_ = nullptr;
-  Buffer panels_;
+  Buffer owned_;  // empty where the caller gave the place
+  std::byte* panels_ = nullptr;
+  size_t bytes_ = 0;
+  int64_t panel_bytes_ = 0;
 };
 
 // One product. Row i of x starts at x + i * x_stride, row i of y at y + i * y_stride. x and y must not overlap.
