@@ -6,7 +6,9 @@
 #include <set>
 
 #include "base/test_shared.h"
+#include "compress/numbers/bcq.h"
 #include "compress/numbers/codebooks.h"
+#include "compress/numbers/hqq.h"
 #include "compress/numbers/small_floats.h"
 #include "compress/numbers/uniform.h"
 #include "formats/safetensors.h"
@@ -229,6 +231,61 @@ TEST(Codebooks, Nf4AndFp4) {
     ++cases;
   }
   EXPECT_EQ(cases, 12);
+}
+
+TEST(Hqq, SameZerosAndCodesAsTheAuthorsCode) {
+  HONE_NEED_SHARED(folder, "goldens/compress/quant/codebooks");
+  for (const int bits : {2, 3, 4}) {
+    for (const int axis : {0, 1}) {
+      const Golden golden(folder + "/hqq-b" + std::to_string(bits) + "-axis" + std::to_string(axis) + ".safetensors");
+      const std::vector<float> w = golden.Floats("weight"), scale = golden.Floats("scale"), zero = golden.Floats("zero");
+      const std::vector<double> codes = golden.Numbers("W_q");
+      const int64_t groups = static_cast<int64_t>(w.size()) / 64;
+      // Axis 0: a group is a column of [64, groups].
+      const auto at = [&](int64_t g, int64_t i) { return axis == 1 ? g * 64 + i : i * groups + g; };
+      std::vector<float> x(w.size());
+      for (int64_t g = 0; g < groups; ++g) {
+        for (int64_t i = 0; i < 64; ++i) x[g * 64 + i] = w[at(g, i)];
+      }
+      const HqqResult got = QuantizeHqq({.bits = bits, .round_zero = bits == 4}, x.data(), groups, 64);
+      int differ = 0;
+      for (int64_t g = 0; g < groups; ++g) {
+        EXPECT_NEAR(got.scale[g], scale[g], 1e-6f * scale[g]) << bits << " axis " << axis << " group " << g;
+        EXPECT_NEAR(got.zero[g], zero[g], 1e-3) << bits << " axis " << axis << " group " << g;
+        for (int64_t i = 0; i < 64; ++i) differ += got.codes[g * 64 + i] != codes[at(g, i)];
+      }
+      EXPECT_LE(differ, static_cast<int>(0.002 * static_cast<double>(w.size()))) << bits << " axis " << axis;
+    }
+  }
+}
+
+TEST(Bcq, SameAsTheAuthorsCode) {
+  HONE_NEED_SHARED(folder, "goldens/compress/quant/codebooks");
+  for (const int q : {1, 2, 3, 4}) {
+    for (const bool greedy : {true, false}) {
+      if (q == 1 && !greedy) continue;
+      const std::string name = "bcq-q" + std::to_string(q) + (greedy ? "-greedy" : "-alternating");
+      const Golden golden(folder + "/" + name + ".safetensors");
+      const std::vector<float> w = golden.Floats("weight"), alpha = golden.Floats("alpha"), dq = golden.Floats("dq");
+      const std::vector<double> bits = golden.Numbers("sign_bits");
+      double error = 0, golden_error = 0;
+      for (int64_t g = 0; g < 24; ++g) {  // [12, 128] in groups of 64
+        const BcqGroup got = QuantizeBcq(q, greedy ? 0 : 15, w.data() + 64 * g, 64);
+        for (int64_t i = 0; i < 64; ++i) {
+          error += std::pow(DequantizeBcq(got, i) - w[64 * g + i], 2);
+          golden_error += std::pow(dq[64 * g + i] - w[64 * g + i], 2);
+          for (int k = 0; greedy && k < q; ++k) {
+            const int64_t column = g % 2 * 64 + i, row = g / 2;
+            const int byte = static_cast<int>(bits[(k * 12 + row) * 16 + column / 8]);
+            EXPECT_EQ((got.signs[i] >> k) & 1, (byte >> (column % 8)) & 1) << name << " group " << g << " at " << i << " bit " << k;
+          }
+        }
+        for (int k = 0; greedy && k < q; ++k) EXPECT_NEAR(got.alpha[k], alpha[g * q + k], 1e-5f * alpha[g * q + k]) << name << " group " << g;
+      }
+      EXPECT_LE(error, 1.01 * golden_error) << name;
+      EXPECT_GE(error, 0.9 * golden_error) << name;
+    }
+  }
 }
 
 TEST(Codebooks, LlmInt8) {
