@@ -203,6 +203,16 @@ TEST(KvCache, ViewsOfDifferentLayersBlocksAndHeadsDoNotOverlap) {
   }
 }
 
+TEST(KvCache, BytesOfATokenCountScales) {
+  const auto bytes = [](KvType type, int width) { return KvCacheShape{type, 2, 3, width, 5}.token_bytes(); };
+  EXPECT_EQ(bytes(KvType::kF32, 64), 2u * 2 * 3 * 64 * 4);
+  EXPECT_EQ(bytes(KvType::kF16, 64), 2u * 2 * 3 * 64 * 2);
+  EXPECT_EQ(bytes(KvType::kBF16, 64), 2u * 2 * 3 * 64 * 2);
+  EXPECT_EQ(bytes(KvType::kBF16, 7), 2u * 2 * 3 * 8 * 2);  // elements in pairs
+  EXPECT_EQ(bytes(KvType::kI8, 64), 2u * 2 * 3 * (64 + 4));
+  EXPECT_EQ(bytes(KvType::kI8, 64), 2 * KvTokenBytes(KvType::kI8, 3, 64));
+}
+
 TEST(KvCache, CopyBlockCopiesAllLayersAndNothingElse) {
   const KvCacheShape shape{KvType::kF32, 2, 1, 2, 3};
   KvCache cache(shape);

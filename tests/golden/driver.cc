@@ -34,8 +34,8 @@ class CacheLayers final : public KvLayers {
   KvCache& cache_;
 };
 
-KvCacheShape ShapeOf(const ModelConfig& config, int blocks) {
-  return {.type = KvType::kF32,
+KvCacheShape ShapeOf(const ModelConfig& config, int blocks, KvType type) {
+  return {.type = type,
           .layers = config.layers,
           .kv_heads = config.kv_heads,
           .head_width = config.head_width,
@@ -44,7 +44,8 @@ KvCacheShape ShapeOf(const ModelConfig& config, int blocks) {
 
 }  // namespace
 
-Sequences::Sequences(Model& model, int blocks) : model_(model), cache_(ShapeOf(model.config(), blocks)) {
+Sequences::Sequences(Model& model, int blocks, KvType type)
+    : model_(model), cache_(ShapeOf(model.config(), blocks, type)) {
   for (int i = 0; i < blocks; ++i) free_blocks_.push_back(i);
   Rng rng(7);
   for (size_t i = free_blocks_.size(); i > 1; --i) std::swap(free_blocks_[i - 1], free_blocks_[rng.Below(i)]);

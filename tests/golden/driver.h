@@ -38,7 +38,7 @@ struct Chunk {
 // memory.
 class Sequences {
  public:
-  Sequences(Model& model, int blocks);
+  Sequences(Model& model, int blocks, KvType type = KvType::kF32);
   // The length a sequence will reach, if it matters (longrope).
   void SetFinalLength(int sequence, int length) { final_length_[sequence] = length; }
   // One step; logits of every row, [rows][V].

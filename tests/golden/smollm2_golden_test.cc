@@ -141,6 +141,33 @@ TEST(SmolLm2Golden, EightBitActivationsStayClose) {
   RecordProperty("rms_error", std::to_string(comparison.rms()));
 }
 
+// Smaller caches, with everything else in F32 ("exact") and as models run by default (on AMX: tiles of BF16). I8 moves a number by up
+// to 1/254 of its token's largest: its errors stay within those of llama.cpp with an F16 cache on the same file (1.8).
+TEST(SmolLm2Golden, SmallerCachesStayClose) {
+  HONE_NEED_SHARED(folder, "goldens/smollm2");
+  HONE_NEED_SHARED(path, "models/smollm2-135m-instruct-q4_1.gguf");
+  Machine machine;
+  const std::vector<Prompt> prompts = ReadPrompts(folder);
+  const struct { const char* name; KvType type; bool exact; double largest, rms; } caches[] = {
+      {"bf16 exact", KvType::kBF16, true, 0.2, 0.04}, {"int8 exact", KvType::kI8, true, 1.8, 0.25},
+      {"f16", KvType::kF16, false, 1.8, 0.2},         {"bf16", KvType::kBF16, false, 1.8, 0.2},
+      {"int8", KvType::kI8, false, 1.8, 0.3}};
+  for (const bool exact : {true, false}) {
+    const auto model = LoadModel(path, machine.runtime(machine.isas().back()), {.max_rows = 900, .exact = exact});
+    ASSERT_NE(model, nullptr);
+    for (const auto& cache : caches) {
+      if (cache.exact != exact) continue;
+      SCOPED_TRACE(cache.name);
+      Sequences sequences(*model, 96, cache.type);
+      Comparison comparison(folder);
+      Prefill(sequences, prompts, comparison);
+      EXPECT_LE(comparison.largest, cache.largest);
+      EXPECT_LE(comparison.rms(), cache.rms);
+      EXPECT_EQ(comparison.clear_equal, comparison.clear);
+    }
+  }
+}
+
 // Lower ISAs on the short prompts: slower kernels, the same tolerance.
 TEST(SmolLm2Golden, LowerIsasMatch) {
   HONE_NEED_SHARED(folder, "goldens/smollm2");
