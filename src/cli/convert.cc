@@ -71,7 +71,7 @@ class ConvertCommand : public Command {
   Result<void> FolderToGguf(const std::shared_ptr<const Checkpoint>& checkpoint) {
     HONE_TRY(const GgufExport model, GgufExport::Make(checkpoint, type()));
     HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint));
-    HONE_TRY(const GgufMetadata vocabulary, FolderVocabulary(*checkpoint, *tokenizer, model.config().vocab, out_, "convert"));
+    HONE_TRY(const GgufMetadata vocabulary, FolderVocabulary(*checkpoint, *tokenizer, model.config().vocab, "convert"));
     GgufMetadata metadata = model.metadata();
     metadata.insert(metadata.end(), vocabulary.begin(), vocabulary.end());
 

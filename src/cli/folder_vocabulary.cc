@@ -1,6 +1,8 @@
 // See folder_vocabulary.h.
 #include "cli/folder_vocabulary.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 
@@ -13,8 +15,11 @@ namespace hone {
 namespace {
 
 // The kind is found by trying on a file that holds the vocabulary alone.
-Result<void> AddPreKind(const GgufMetadata& vocabulary, const Tokenizer& tokenizer, const std::string& out, GgufMetadata* metadata) {
-  const std::string trial = out + ".vocabulary.gguf";
+Result<void> AddPreKind(const GgufMetadata& vocabulary, const Tokenizer& tokenizer, GgufMetadata* metadata) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  if (error) return IoError("the folder for temporary files (TMPDIR): " + error.message());
+  const std::string trial = (folder / ("hone-vocabulary-" + std::to_string(getpid()) + ".gguf")).string();
   HONE_RETURN_IF_ERROR(WriteGguf(trial, {.metadata = vocabulary, .tensors = {}}));
   const auto file = GgufFile::Open(trial);
   const Result<std::string> pre = file ? FindGgufPreKind(**file, tokenizer) : Result<std::string>(file.error());
@@ -27,13 +32,12 @@ Result<void> AddPreKind(const GgufMetadata& vocabulary, const Tokenizer& tokeniz
 
 }  // namespace
 
-Result<GgufMetadata> FolderVocabulary(const Checkpoint& checkpoint, const Tokenizer& tokenizer, int vocab, const std::string& out,
-                                      const char* command) {
+Result<GgufMetadata> FolderVocabulary(const Checkpoint& checkpoint, const Tokenizer& tokenizer, int vocab, const char* command) {
   const std::string path = checkpoint.path() + "/tokenizer.json";
   HONE_TRY(const std::string json, ReadText(path));
   HONE_TRY(const auto vocabulary, GgufVocabulary(json, path, tokenizer, vocab));
   GgufMetadata metadata(vocabulary.begin(), vocabulary.end());
-  HONE_RETURN_IF_ERROR(AddPreKind(vocabulary, tokenizer, out, &metadata));
+  HONE_RETURN_IF_ERROR(AddPreKind(vocabulary, tokenizer, &metadata));
   if (Normalises(tokenizer)) {
     std::fprintf(stderr, "hone %s: this tokenizer composes characters first (NFC), which GGUF cannot say; other readers give other "
                  "ids for text that is not composed\n", command);

@@ -118,7 +118,7 @@ class QuantizeCommand : public Command {
     if (!checkpoint_->is_folder()) return SourceFromGguf(checkpoint_);
     HONE_TRY(tokenizer_, Tokenizer::FromCheckpoint(*checkpoint_));
     HONE_TRY(config_, ReadModelConfig(*checkpoint_));
-    HONE_TRY(const GgufMetadata vocabulary, FolderVocabulary(*checkpoint_, *tokenizer_, config_->vocab, out_, "quantize"));
+    HONE_TRY(const GgufMetadata vocabulary, FolderVocabulary(*checkpoint_, *tokenizer_, config_->vocab, "quantize"));
     return SourceFromFolder(checkpoint_, vocabulary);
   }
 
