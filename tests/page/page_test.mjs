@@ -541,7 +541,7 @@ describe('with hone serve builtin', () => {
     assert.equal(await page.locator('.tokens-text').innerText(), first);
     await page.getByRole('link', { name: 'Live' }).click();
     await page.locator('.figure', { hasText: 'Running' }).waitFor();
-    await page.locator('.figure', { hasText: 'Answers' }).locator('dd', { hasText: /^2\D/ }).waitFor();
+    await page.locator('.figure', { hasText: 'Answers' }).getByText('2', { exact: true }).waitFor();
     await page.getByRole('table', { name: 'Time to first token: counts by time' }).waitFor({ state: 'attached' });
     await page.getByRole('link', { name: 'Models' }).click();
     await page.getByRole('article', { name: 'builtin' }).getByText('tokens').waitFor();

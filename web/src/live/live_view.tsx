@@ -15,7 +15,7 @@ function Figure({ name, value, note }: { name: string; value: string; note?: str
   return (
     <div class="card figure">
       <dt>{name}</dt>
-      <dd>{value}{note && <span class="hint">{note}</span>}</dd>
+      <dd><span>{value}</span> {note && <span class="hint">{note}</span>}</dd>
     </div>
   );
 }

@@ -1,5 +1,5 @@
 // Light, dark, or as the system says. The colours themselves are light-dark() pairs in style/base.css.
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 
 export type Theme = 'auto' | 'light' | 'dark';
 const kOrder: Theme[] = ['auto', 'light', 'dark'];
@@ -7,7 +7,7 @@ const kStorageName = 'hone.theme';
 
 export function useTheme(): [Theme, () => void] {
   const [theme, setTheme] = useState<Theme>(() => kOrder.find(t => t === localStorage.getItem(kStorageName)) ?? 'auto');
-  useEffect(() => {
+  useLayoutEffect(() => {  // before anything is painted
     document.documentElement.style.colorScheme = theme === 'auto' ? 'light dark' : theme;
     localStorage.setItem(kStorageName, theme);
   }, [theme]);
