@@ -79,7 +79,8 @@ class Loader {
     Vector("post_attention_norm.weight", layer.post_attn_norm);
     Vector("ffn_norm.weight", layer.ffn_norm);
     HONE_RETURN_IF_ERROR(Ffn("ffn_gate", "ffn_up", "ffn_down", layer.ffn));
-    HONE_RETURN_IF_ERROR(Matrix("ffn_gate_inp", layer.router, kFineInput));
+    // A router stays on its fine path for many rows too: it is small, and two experts may be nearly alike.
+    HONE_RETURN_IF_ERROR(Matrix("ffn_gate_inp", layer.router, kFineInput, true));
     if (layer.router.weight) layer.experts.resize(config_.experts);
     for (size_t e = 0; e < layer.experts.size(); ++e) {
       HONE_RETURN_IF_ERROR(Ffn(fmt::format("ffn_gate.{}", e), fmt::format("ffn_up.{}", e),
@@ -107,11 +108,12 @@ class Loader {
     Advance(weight->view.bytes());
   }
 
-  Result<void> Matrix(const std::string& name, Linear& linear, int input_terms = 1) {
+  Result<void> Matrix(const std::string& name, Linear& linear, int input_terms = 1, bool deterministic = false) {
     const Weight* weight = map_.Find(prefix_ + name + ".weight");
     if (weight == nullptr) return {};
     PackOptions pack = options_.pack;
     pack.input_terms = input_terms;
+    pack.deterministic = pack.deterministic || deterministic;
     pack.place = place_;
     HONE_TRY(linear.weight, PackedMatrix::Pack(weight->view, pack, threads_)
                                 .Context(fmt::format("{}: tensor {}", checkpoint_.path(), weight->file_name)));
