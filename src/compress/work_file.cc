@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 #include <nmmintrin.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -50,6 +52,27 @@ uint32_t Crc(std::span<const std::byte> bytes, uint32_t crc = 0) {
 uint64_t Fingerprint(std::string_view text, uint64_t hash) {
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
   return hash;
+}
+
+std::string DescribeWeights(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    for (fs::directory_iterator it(path, ignored), end; !ignored && it != end; it.increment(ignored)) {
+      if (it->path().extension() == ".safetensors") files.push_back(it->path().string());
+    }
+    std::sort(files.begin(), files.end());
+  } else {
+    files.push_back(path);
+  }
+  std::string text;
+  for (const std::string& file : files) {
+    struct stat status {};
+    if (stat(file.c_str(), &status) != 0) continue;
+    text += fmt::format("{} {} {} {};", file, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+  }
+  return text;
 }
 
 bool WorkFile::Exists(const std::string& path) {

@@ -164,7 +164,7 @@ class Job {
   static Error Stopped() { return {ErrorCode::kCancelled, "stopped; --resume goes on from here"}; }
 
   uint64_t Fingerprint() const {
-    uint64_t hash = hone::Fingerprint(fmt::format("{} {} {} {} {} {} {}", checkpoint_.path(), checkpoint_.file_bytes(), scheme_.method, scheme_.format,
+    uint64_t hash = hone::Fingerprint(fmt::format("{} {} {} {} {} {}", DescribeWeights(checkpoint_.path()), scheme_.method, scheme_.format,
                                                   scheme_.bits, scheme_.group, scheme_.symmetric));
     for (const FolderTensor& t : plan_.tensors) hash = hone::Fingerprint(fmt::format("{} {} {} {};", t.name, t.rows, t.columns, t.bytes), hash);
     return hash;

@@ -2,7 +2,6 @@
 #include "compress/gguf/quantize_gguf.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -235,11 +234,7 @@ class Job {
 
   // All that decides the bytes of the tensors.
   uint64_t Fingerprint() const {
-    uint64_t hash = hone::Fingerprint(source_.path());
-    struct stat status {};
-    if (stat(source_.path().c_str(), &status) == 0) {
-      hash = hone::Fingerprint(fmt::format("{} {} {}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec), hash);
-    }
+    uint64_t hash = hone::Fingerprint(DescribeWeights(source_.path()));
     for (const TensorPlan& t : plan_.tensors) {
       hash = hone::Fingerprint(fmt::format("{} {} {} {} {};", t.name, t.shape.ToString(), Info(t.from).name, Info(t.to).name, t.importance), hash);
       if (!t.importance) continue;
