@@ -26,8 +26,9 @@ export function KeyDialog({ open, onClose, onSaved }: Props) {
     onSaved();
   };
 
+  // Not onClose: that comes later, also after a close of our own, when the dialog may have been opened again.
   return (
-    <dialog ref={dialog} class="dialog" aria-labelledby="key-title" onClose={onClose}>
+    <dialog ref={dialog} class="dialog" aria-labelledby="key-title" onCancel={onClose}>
       <form onSubmit={save}>
         <h2 id="key-title">API key</h2>
         <p>{refused ? 'The server does not know the key that was sent. Enter another one.' : 'This server answers only with an API key.'}</p>
