@@ -17,6 +17,7 @@
 #include "cli/progress.h"
 #include "engine/limits.h"
 #include "measure/answer_check.h"
+#include "measure/roof_cache.h"
 
 namespace hone {
 namespace {
@@ -66,6 +67,7 @@ class BenchCommand : public Command {
     HONE_TRY(const auto checkpoint, OpenModel(model_));
     HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));
     HONE_TRY(const BenchPlan plan, PlanBench(options_, config, FreeMemoryBytes()));
+    if (report_given) HONE_RETURN_IF_ERROR(CheckReport(earlier, plan).Context(compare_));
     HONE_TRY(const BenchModel mine, Load(model_, plan, *runtime, flags));
     BenchModel other;
     const bool beside = !compare_.empty() && !report_given;
@@ -75,10 +77,14 @@ class BenchCommand : public Command {
     HONE_TRY(std::string check, Check(mine, *runtime, flags));
     if (beside) HONE_RETURN_IF_ERROR(Check(other, *runtime, flags).Context(compare_));
 
+    ProgressLine roof_progress("measuring the machine", flags.progress());
+    Roof roof = CachedRoof(runtime->runtime(), false, [&](double share) { roof_progress.Update(share); });
+    roof_progress.Clear();
     ProgressLine progress("benching " + mine.name, flags.progress());
     const BenchCallbacks callbacks{[&](double share, const std::string& what) { progress.Update(share, what); },
                                    [] { return Interrupted(); }};
-    BenchReport report = RunBench(mine, beside ? &other : nullptr, plan, options_, runtime->runtime(), callbacks);
+    BenchReport report =
+        RunBench(mine, beside ? &other : nullptr, plan, options_, std::move(roof), runtime->runtime(), callbacks);
     progress.Clear();
     report.check = std::move(check);
     report.kv = flags.kv;

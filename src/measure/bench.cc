@@ -177,7 +177,7 @@ Result<BenchPlan> PlanBench(const BenchOptions& options, const ModelConfig& conf
 }
 
 BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const BenchPlan& plan,
-                     const BenchOptions& options, const Runtime& runtime, const BenchCallbacks& callbacks) {
+                     const BenchOptions& options, Roof roof, const Runtime& runtime, const BenchCallbacks& callbacks) {
   BenchReport report;
   report.model = mine.name;
   report.load_s = mine.load_s, report.rss_bytes = mine.rss_bytes, report.peak_rss_bytes = mine.peak_rss_bytes;
@@ -187,8 +187,7 @@ BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const Benc
   const auto progress = [&](double share, const std::string& what) {
     if (callbacks.progress) callbacks.progress(share, what);
   };
-  progress(0, "roof");
-  report.roof = MeasureRoof(runtime, nullptr);
+  report.roof = std::move(roof);
   RoofProbe probe(runtime);
   const ModelCost cost(*mine.checkpoint, mine.model->config(), options.kv);
   const int max_rows = mine.model->options().max_rows;
@@ -222,7 +221,7 @@ BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const Benc
       second.emplace(*other, work, options.kv, runtime);
       works.push_back([&] { return second->Run(); });
     }
-    const auto roof = [&] {
+    const auto measure_roof = [&] {
       std::vector<double> rates;
       for (int k = 0; k < (prefill ? kComputeProbes : kReadProbes); ++k)
         rates.push_back(prefill ? probe.Gops(unit) : probe.ReadGbs());
@@ -233,7 +232,7 @@ BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const Benc
                                                   : kDefaultRounds,
                      .least_rounds = other != nullptr ? kCompareRounds : kLeastRounds,
                      .budget_s = options.rounds > 0 ? 0 : kRowBudget_s};
-    const Rounds rounds = TakeRounds(works, roof, rules, callbacks.stop);
+    const Rounds rounds = TakeRounds(works, measure_roof, rules, callbacks.stop);
     done += expected[i];
     report.interrupted = rounds.stopped;
     if (rounds.rounds() == 0) break;

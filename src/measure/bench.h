@@ -94,12 +94,15 @@ struct BenchCallbacks {
   std::function<bool()> stop;                                           // may be empty
 };
 
-// Runs the plan. `other`, if given, is timed beside `mine` round by round. The report's rows are of `mine`.
+// Runs the plan. `other`, if given, is timed beside `mine` round by round. The report's rows are of `mine`. `roof` goes
+// into the report; what rows are held against is measured beside them.
 BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const BenchPlan& plan,
-                     const BenchOptions& options, const Runtime& runtime, const BenchCallbacks& callbacks);
+                     const BenchOptions& options, Roof roof, const Runtime& runtime, const BenchCallbacks& callbacks);
 
 // Adds to `report` how it compares with an earlier report's JSON. Errors: not a report, no common row.
 Result<void> CompareWithReport(const std::string& json, const std::string& name, BenchReport* report);
+// The same errors, before anything is timed.
+Result<void> CheckReport(const std::string& json, const BenchPlan& plan);
 
 std::string BenchJson(const BenchReport& report, const Runtime& runtime);
 std::string BenchTable(const BenchReport& report);

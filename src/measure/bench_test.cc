@@ -173,7 +173,7 @@ TEST_F(BuiltinBench, ReportHasTheKeysThatScriptsRelyOn) {
   const BenchOptions options{.prefill = {16}, .context = {0, 40}, .batch = {1, 2}, .decode = 2, .rounds = 2};
   const auto plan = PlanBench(options, model->config(), 0);
   ASSERT_TRUE(plan);
-  BenchReport report = RunBench(bench, nullptr, *plan, options, runtime(), {});
+  BenchReport report = RunBench(bench, nullptr, *plan, options, {}, runtime(), {});
   report.check = "checked";
   const ordered_json json = ordered_json::parse(BenchJson(report, runtime()));
   for (const char* key : {"roof", "rows", "load_s", "rss_bytes", "environment"}) EXPECT_TRUE(json.contains(key)) << key;
@@ -192,6 +192,7 @@ TEST_F(BuiltinBench, ReportHasTheKeysThatScriptsRelyOn) {
   EXPECT_EQ(json["rows"][0]["work"], "prefill");
   EXPECT_EQ(json["rows"][4]["batch"], 2);
   EXPECT_EQ(json["rows"][4]["context"], 40);
+  EXPECT_TRUE(CheckReport(json.dump(), *plan));
   // An earlier report of the same figures is no difference; other things are no report.
   BenchReport again = report;
   const auto compared = CompareWithReport(json.dump(), "before.json", &again);
@@ -202,6 +203,7 @@ TEST_F(BuiltinBench, ReportHasTheKeysThatScriptsRelyOn) {
   for (const char* text : {"", "[]", "{}", "{\"rows\": 3}", "{\"rows\": []}", "{\"rows\": [1]}"}) {
     BenchReport fresh = report;
     EXPECT_FALSE(CompareWithReport(text, "x", &fresh)) << text;
+    EXPECT_FALSE(CheckReport(text, *plan)) << text;
   }
 }
 

@@ -149,4 +149,10 @@ Result<void> CompareWithReport(const std::string& text, const std::string& name,
   return {};
 }
 
+Result<void> CheckReport(const std::string& text, const BenchPlan& plan) {
+  BenchReport report;
+  for (const BenchWork& work : plan.works) report.rows.push_back({.work = work});
+  return CompareWithReport(text, "", &report);
+}
+
 }  // namespace hone

@@ -44,6 +44,9 @@ Outcome Hone(const std::string& args, const std::string& before = "") {
   return outcome;
 }
 
+// Benches keep the roof that one test of this process measured.
+std::string KeptRoof() { return "XDG_CACHE_HOME='" + TempPath("kept") + "'"; }
+
 bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(Roof, JsonTableAndCache) {
@@ -75,7 +78,7 @@ TEST(Roof, JsonTableAndCache) {
 const char* const kQuickBench = "--prefill 8 --context 0,40 --batch 1,2 --decode 2 --rounds 2";
 
 TEST(Bench, KeysOfTheBuiltinModel) {
-  const Outcome outcome = Hone(std::string("bench builtin --json ") + kQuickBench);
+  const Outcome outcome = Hone(std::string("bench builtin --json ") + kQuickBench, KeptRoof());
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json bench = json::parse(outcome.out);
   for (const char* key : {"roof", "rows", "load_s", "rss_bytes", "environment"})
@@ -90,13 +93,14 @@ TEST(Bench, KeysOfTheBuiltinModel) {
   EXPECT_TRUE(Contains(bench["check"], "all agree")) << bench["check"];
   // An earlier run as the other side; whatever the machine did since, every row gets a verdict.
   const std::string earlier = WriteTemp("earlier.json", outcome.out);
-  const Outcome compared = Hone(std::string("bench builtin --json ") + kQuickBench + " --compare " + earlier);
+  const Outcome compared =
+      Hone(std::string("bench builtin --json ") + kQuickBench + " --compare " + earlier, KeptRoof());
   ASSERT_EQ(compared.code, 0) << compared.err;
   EXPECT_EQ(json::parse(compared.out)["compare"]["rows"].size(), 5u);
 }
 
 TEST(Bench, AModelBesideItselfInTwoRoundsTellsNothing) {
-  const Outcome outcome = Hone("bench builtin --compare builtin --json --prefill 8 --no-decode --rounds 2");
+  const Outcome outcome = Hone("bench builtin --compare builtin --json --prefill 8 --no-decode --rounds 2", KeptRoof());
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json compare = json::parse(outcome.out)["compare"];
   ASSERT_EQ(compare["rows"].size(), 1u);
