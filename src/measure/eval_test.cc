@@ -123,9 +123,9 @@ TEST_F(EvalTest, PerplexityAsTheReferenceSays) {
   for (const json& golden : all["results"]) {
     const std::string name = golden["protocol"];
     if (golden["text_bytes"] != 65536 || golden["text_offset"] != 0 || name == "gptq-1024") continue;
-    ProtocolRules rules{Protocol::kGptq, 512, 0, 2};
+    ProtocolRules rules{Protocol::kGptq, 512, 0, 1};
     if (name == "llama.cpp-512") rules.protocol = Protocol::kLlamaCpp;
-    if (name == "sliding-512-256") rules.protocol = Protocol::kSliding, rules.stride = 256;
+    if (name == "sliding-512-256") rules = {Protocol::kSliding, 512, 256, 2};
     const EvalText prepared = PrepareText(*tokenizer_, text, rules.protocol);
     EXPECT_EQ(prepared.digest, golden["text_sha256"]);
     EXPECT_EQ(prepared.tokens.size(), golden["tokens"]);
@@ -133,8 +133,8 @@ TEST_F(EvalTest, PerplexityAsTheReferenceSays) {
     EXPECT_EQ(PlanWindows({rules.protocol, 512, rules.stride}, golden["tokens"])->size(), golden["windows"]);
     const auto result = MeasurePerplexity(*model, runtime(), KvType::kF32, *tokenizer_, prepared, rules, {});
     ASSERT_TRUE(result) << result.error().message;
-    ASSERT_EQ(result->windows, 2);
-    for (int w = 0; w < 2; ++w)
+    ASSERT_EQ(result->windows, rules.chunks);
+    for (int w = 0; w < rules.chunks; ++w)
       EXPECT_NEAR(result->window_nll[w], golden["window_nll_sums"][w].get<double>(), 0.1) << name;
     if (rows->get()->FindTensor(name) != nullptr) {
       const std::vector<float> nll = Floats(**rows, name);
