@@ -87,7 +87,7 @@ class BenchCommand : public Command {
         RunBench(mine, beside ? &other : nullptr, plan, options_, std::move(roof), runtime->runtime(), callbacks);
     progress.Clear();
     report.check = std::move(check);
-    report.kv = flags.kv;
+    report.kv = flags.kv_name();
     if (report_given) HONE_RETURN_IF_ERROR(CompareWithReport(earlier, compare_, &report).Context(compare_));
     WriteOut(flags.json ? BenchJson(report, runtime->runtime()) : BenchTable(report));
     return report.interrupted ? kExitInterrupted : kExitDone;

@@ -11,7 +11,8 @@
 
 namespace hone {
 
-Result<KvType> CommonFlags::kv_type() const {
+Result<KvType> CommonFlags::kv_type(KvType usual) const {
+  if (kv.empty()) return usual;
   if (kv == "f32") return KvType::kF32;
   if (kv == "f16") return KvType::kF16;
   if (kv == "bf16") return KvType::kBF16;
@@ -30,7 +31,8 @@ void AddCommonFlags(CLI::App& app, CommonFlags* flags) {
       ->capture_default_str()->group(group);
   app.add_option("--ctx", flags->ctx, "longest sequence in tokens (default: the model's context, at most 8192)")
       ->check(CLI::Range(1, 1 << 30))->group(group);
-  app.add_option("--kv", flags->kv, "type of cached keys and values: f32, f16, bf16 or int8")->capture_default_str()->group(group);
+  app.add_option("--kv", flags->kv, "type of cached keys and values: f32, f16, bf16 or int8 (default: bf16; logits: f32)")
+      ->group(group);
   app.add_option("--seed", flags->seed, "seed of sampling (default: random, reported)")
       ->check(CLI::Validator([](std::string& text) {
         errno = 0;
@@ -39,7 +41,7 @@ void AddCommonFlags(CLI::App& app, CommonFlags* flags) {
       }, ""))->group(group);
   app.add_flag("--exact", flags->exact, "32-bit activations everywhere, also with quantised weights; slower")->group(group);
   app.add_flag("--deterministic", flags->deterministic,
-               "seed 0 unless --seed is given; results never depend on batch or threads in any case")->group(group);
+               "the same bits whatever the batch, the chunks and the cache hits; seed 0 unless --seed is given; slower prompts with AMX")->group(group);
   app.add_option("--pre", flags->pre, "force a pre-tokenizer kind when a GGUF names none or an unknown one")->group(group);
   app.add_flag("--json", flags->json, "the result as one JSON object (JSON lines where it streams)")->group(group);
   app.add_flag("--quiet", flags->quiet, "no progress and no statistics on stderr")->group(group);

@@ -21,7 +21,7 @@ struct CommonFlags {
   bool pin = false;           // worker threads stay on a core each
   std::string isa = "auto";
   int ctx = 0;                // 0: the model's context, at most kMaxDefaultContext
-  std::string kv = "bf16";
+  std::string kv;             // "": what the command takes by itself
   std::optional<uint64_t> seed;
   bool exact = false;
   bool deterministic = false;
@@ -30,7 +30,9 @@ struct CommonFlags {
   bool quiet = false;
   bool verbose = false;
 
-  Result<KvType> kv_type() const;
+  // What --kv says, `usual` if it is not given.
+  Result<KvType> kv_type(KvType usual = KvType::kBF16) const;
+  std::string kv_name() const { return kv.empty() ? "bf16" : kv; }
   bool progress() const;      // stderr is a terminal and --quiet is not given
 };
 

@@ -40,7 +40,7 @@ class LogitsCommand : public Command {
 
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
-    HONE_TRY(const KvType kv_type, flags.kv_type());
+    HONE_TRY(const KvType kv_type, flags.kv_type(KvType::kF32));
     HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
     HONE_TRY(const auto checkpoint, OpenModel(model_));
     HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));
@@ -58,6 +58,7 @@ class LogitsCommand : public Command {
     LoadOptions load;
     load.max_rows = std::min(tokens, kChunk);
     load.exact = flags.exact;
+    load.deterministic = true;  // an instrument: no row may depend on how many there are
     load.max_context = context;
     ProgressLine progress("loading", flags.progress());
     load.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
