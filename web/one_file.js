@@ -5,7 +5,8 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-// Whose code is in the file, and must be named with it. DOMPurify is taken under Apache-2.0, the licence of hone itself.
+// Whose code is in the file, and must be named with it. DOMPurify is taken under Apache-2.0, the licence of hone
+// itself.
 const parts = ['preact', 'marked', 'highlight.js', 'dompurify'];
 
 const hash = text => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
@@ -40,7 +41,8 @@ export function oneFile() {
       // What would end the element, or begin a comment in it, cannot stand in a script.
       const script = scripts[0].code.replaceAll('</script', '<\\/script').replaceAll('<!--', '\\x3C!--').trim();
       const style = String(styles[0].source).trim();
-      const policy = `default-src 'none'; script-src ${hash(script)}; style-src ${hash(style)}; connect-src 'self'; ` +
+      const policy =
+        `default-src 'none'; script-src ${hash(script)}; style-src ${hash(style)}; connect-src 'self'; ` +
         "base-uri 'none'; form-action 'none'";
       const head = `<meta http-equiv="Content-Security-Policy" content="${policy}">\n<style>${style}</style>`;
       const notices = parts.map(licence).join('\n\n').replaceAll('--', '- -');
@@ -52,7 +54,8 @@ export function oneFile() {
       if (/<(script|link|img)[^>]+(src|href)=["']?(?!data:)/.test(html.replace(script, ''))) {
         throw new Error('the page still asks for another file');
       }
-      if (html.includes(')hone_page"')) throw new Error('the page holds the end of its own C++ literal (src/serve/page.cc.in)');
+      if (html.includes(')hone_page"'))
+        throw new Error('the page holds the end of its own C++ literal (src/serve/page.cc.in)');
       page.source = html;
       for (const file of [...scripts, ...styles]) delete bundle[file.fileName];
     },

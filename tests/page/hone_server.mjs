@@ -1,4 +1,5 @@
-// A real `hone serve` with the built-in model, on a port of its own. HONE_PROGRAM names the program (default: build/hone).
+// A real `hone serve` with the built-in model, on a port of its own. HONE_PROGRAM names the program (default:
+// build/hone).
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -10,7 +11,9 @@ export const haveBinary = existsSync(binary);
 // The address comes from the line that the program prints for people to copy.
 export async function startHone(flags = []) {
   const child = spawn(binary, ['serve', 'builtin', '--port', '0', ...flags], {
-    cwd: root, env: { ...process.env, HONE_ASSETS: process.env.HONE_ASSETS ?? `${root}assets` }, stdio: ['ignore', 'pipe', 'pipe'],
+    cwd: root,
+    env: { ...process.env, HONE_ASSETS: process.env.HONE_ASSETS ?? `${root}assets` },
+    stdio: ['ignore', 'pipe', 'pipe'],
   });
   const exited = new Promise(resolve => child.once('exit', resolve));
   let said = '';

@@ -5,9 +5,15 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 const web = new URL('../../web/', import.meta.url);
 
 export async function openModules() {
-  const { createServer } = await import(pathToFileURL(createRequire(new URL('package.json', web)).resolve('vite')).href);
+  const { createServer } = await import(
+    pathToFileURL(createRequire(new URL('package.json', web)).resolve('vite')).href
+  );
   const vite = await createServer({
-    root: fileURLToPath(web), configFile: false, appType: 'custom', logLevel: 'error', optimizeDeps: { noDiscovery: true },
+    root: fileURLToPath(web),
+    configFile: false,
+    appType: 'custom',
+    logLevel: 'error',
+    optimizeDeps: { noDiscovery: true },
     server: { middlewareMode: true, watch: null, hmr: false, ws: false },
   });
   return { load: path => vite.ssrLoadModule(path), close: () => vite.close() };

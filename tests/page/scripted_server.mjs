@@ -1,20 +1,33 @@
-// A server that says what a test wants, in hone's formats: for what a real model does not say on demand (markup that attacks,
-// errors, probabilities, a connection that breaks). The page and its policy header are the real ones.
+// A server that says what a test wants, in hone's formats: for what a real model does not say on demand (markup that
+// attacks, errors, probabilities, a connection that breaks). The page and its policy header are the real ones.
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 
 const read = path => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
 const html = read('assets/page/index.html');
 // The header as src/serve/endpoints/page.cc has it: its string literals, joined.
-const policy = [.../"Content-Security-Policy",\s*((?:"[^"]*"\s*)+)/.exec(read('src/serve/endpoints/page.cc'))[1].matchAll(/"([^"]*)"/g)]
-  .map(match => match[1]).join('');
+const policy = [
+  .../"Content-Security-Policy",\s*((?:"[^"]*"\s*)+)/
+    .exec(read('src/serve/endpoints/page.cc'))[1]
+    .matchAll(/"([^"]*)"/g),
+]
+  .map(match => match[1])
+  .join('');
 
-const chunk = (delta, more = {}) =>
-  ({ id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1, model: 'scripted', choices: [{ index: 0, delta, logprobs: null, finish_reason: null, ...more }] });
+const chunk = (delta, more = {}) => ({
+  id: 'chatcmpl-1',
+  object: 'chat.completion.chunk',
+  created: 1,
+  model: 'scripted',
+  choices: [{ index: 0, delta, logprobs: null, finish_reason: null, ...more }],
+});
 
 const token = ([text, p, ...others]) => {
   const one = (t, q) => ({ token: t, logprob: Math.log(q), bytes: [...Buffer.from(t)] });
-  return { ...one(text, p), top_logprobs: [[text, p], ...others].map(([t, q]) => one(t, q)).sort((a, b) => b.logprob - a.logprob) };
+  return {
+    ...one(text, p),
+    top_logprobs: [[text, p], ...others].map(([t, q]) => one(t, q)).sort((a, b) => b.logprob - a.logprob),
+  };
 };
 
 // What a scenario may do with the answer to a chat request.
@@ -43,7 +56,11 @@ class Answer {
   }
   end(reason = 'stop') {
     this.event(chunk({}, { finish_reason: reason, seed: 42 }));
-    this.event({ ...chunk({}), choices: [], usage: { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12, prompt_tokens_details: { cached_tokens: 3 } } });
+    this.event({
+      ...chunk({}),
+      choices: [],
+      usage: { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12, prompt_tokens_details: { cached_tokens: 3 } },
+    });
     this.event('[DONE]');
     this.response.end();
   }
@@ -61,8 +78,14 @@ class Answer {
   }
 }
 
-// `scenario(answer, body)` answers a chat request. `key`: what the server wants as a key. `metrics()`: the text of /metrics.
-export async function startScripted({ scenario = answer => answer.whole('Hello.'), key = '', metrics = null, models = [{ id: 'scripted' }] } = {}) {
+// `scenario(answer, body)` answers a chat request. `key`: what the server wants as a key. `metrics()`: the text of
+// /metrics.
+export async function startScripted({
+  scenario = answer => answer.whole('Hello.'),
+  key = '',
+  metrics = null,
+  models = [{ id: 'scripted' }],
+} = {}) {
   const requests = [];
   const server = createServer((request, response) => {
     const path = request.url.split('?')[0];
@@ -76,27 +99,35 @@ export async function startScripted({ scenario = answer => answer.whole('Hello.'
     }
     if (path === '/health') return json(200, { status: 'ok' });
     if (key && request.headers.authorization !== `Bearer ${key}`) {
-      return json(401, { error: { message: 'the API key is not known', type: 'error', param: null, code: 'invalid_api_key' } });
+      return json(401, {
+        error: { message: 'the API key is not known', type: 'error', param: null, code: 'invalid_api_key' },
+      });
     }
     if (path === '/v1/models') return json(200, { object: 'list', data: models });
-    if (path === '/ready') return json(200, { status: 'ready', running: 1, waiting: 2, kv_blocks: 64, kv_blocks_used: 16, preemptions: 0 });
+    if (path === '/ready')
+      return json(200, { status: 'ready', running: 1, waiting: 2, kv_blocks: 64, kv_blocks_used: 16, preemptions: 0 });
     if (path === '/metrics' && metrics) {
       response.writeHead(200, { 'Content-Type': 'text/plain' });
       return response.end(metrics());
     }
     if (path !== '/v1/chat/completions') return json(404, { error: { message: 'no such path', code: 'not_found' } });
     let text = '';
-    request.setEncoding('utf8').on('data', piece => { text += piece; }).on('end', () => {
-      const body = JSON.parse(text);
-      requests.push(body);
-      scenario(new Answer(request, response), body, requests.length);
-    });
+    request
+      .setEncoding('utf8')
+      .on('data', piece => {
+        text += piece;
+      })
+      .on('end', () => {
+        const body = JSON.parse(text);
+        requests.push(body);
+        scenario(new Answer(request, response), body, requests.length);
+      });
   });
   await new Promise(resolve => server.listen(0, '127.0.0.1', resolve));
   const port = server.address().port;
   return {
     url: `http://127.0.0.1:${port}/`,
-    requests,  // the bodies of chat requests
+    requests, // the bodies of chat requests
     async stop() {
       server.closeAllConnections();
       await new Promise(resolve => server.close(resolve));

@@ -10,12 +10,22 @@ mkdirSync(folder, { recursive: true });
 
 let reading = 0;
 const server = await startScripted({
-  models: [{ id: 'llama-3.2-1b-q4_0', root: '/models/llama-3.2-1b-instruct-q4_0.gguf', created: 1700000000, max_model_len: 131072,
-             parameters: 1235814432, weight_bytes: 770928768, kv_bytes: 268435456 }],
+  models: [
+    {
+      id: 'llama-3.2-1b-q4_0',
+      root: '/models/llama-3.2-1b-instruct-q4_0.gguf',
+      created: 1700000000,
+      max_model_len: 131072,
+      parameters: 1235814432,
+      weight_bytes: 770928768,
+      kv_bytes: 268435456,
+    },
+  ],
   metrics: () => metricsText(++reading),
   scenario: (answer, body) => {
     const asked = body.messages.at(-1).content;
-    if (asked.includes('busy')) return answer.refuse(429, 'queue_full', 'the queue is full: 64 sequences run or wait', { 'Retry-After': '30' });
+    if (asked.includes('busy'))
+      return answer.refuse(429, 'queue_full', 'the queue is full: 64 sequences run or wait', { 'Retry-After': '30' });
     answer.begin();
     if (asked.includes('think')) answer.think('The person wants to know about caches. A short list is best.');
     if (body.logprobs) answer.sayTokens(...kTokens);
@@ -34,7 +44,8 @@ async function ask(page, text) {
 for (const phone of [false, true]) {
   for (const dark of [false, true]) {
     const { page, close } = await openPage(browser, server.url, { phone, dark, expectErrors: true });
-    const shot = name => page.screenshot({ path: `${folder}/${phone ? 'phone' : 'desktop'}-${dark ? 'dark' : 'light'}-${name}.png` });
+    const shot = name =>
+      page.screenshot({ path: `${folder}/${phone ? 'phone' : 'desktop'}-${dark ? 'dark' : 'light'}-${name}.png` });
     await page.getByText('llama-3.2-1b-q4_0').first().waitFor();
     await shot('0-empty');
     await ask(page, 'What is a KV cache? Show me how attention reads it.');

@@ -8,8 +8,15 @@ let modules, sse, prometheus, conversation, answers, settings, time;
 before(async () => {
   modules = await openModules();
   [sse, prometheus, conversation, answers, settings, time] = await Promise.all(
-    ['api/sse.ts', 'api/prometheus.ts', 'chat/conversation.ts', 'chat/answer_stream.ts', 'chat/settings.ts', 'live/time_chart.tsx']
-      .map(file => modules.load(`/src/${file}`)));
+    [
+      'api/sse.ts',
+      'api/prometheus.ts',
+      'chat/conversation.ts',
+      'chat/answer_stream.ts',
+      'chat/settings.ts',
+      'live/time_chart.tsx',
+    ].map(file => modules.load(`/src/${file}`)),
+  );
 });
 after(() => modules.close());
 
@@ -56,8 +63,8 @@ test('histograms: cumulative buckets of all series become counts; quantiles lie 
   const h = prometheus.histogram(prometheus.parseMetrics(kMetrics), 'h');
   assert.deepEqual(h, { bounds: [0.1, 0.5, Infinity], counts: [1, 6, 1], sum: 3 });
   assert.equal(prometheus.total(h), 8);
-  assert.ok(Math.abs(prometheus.quantile(h, 0.5) - 0.3) < 1e-12);  // 4 of 8: half through the six of 0.1 to 0.5
-  assert.equal(prometheus.quantile(h, 1), 0.5);                    // beyond the last bound nothing is known
+  assert.ok(Math.abs(prometheus.quantile(h, 0.5) - 0.3) < 1e-12); // 4 of 8: half through the six of 0.1 to 0.5
+  assert.equal(prometheus.quantile(h, 1), 0.5); // beyond the last bound nothing is known
   assert.ok(Number.isNaN(prometheus.quantile({ bounds: [1], counts: [0], sum: 0 }, 0.5)));
 });
 
@@ -73,20 +80,26 @@ const said = (c, text) => conversation.setLastAnswer(c, { ...conversation.newAns
 
 test('a conversation sends what was said, and leaves out questions without an answer', () => {
   let c = said(conversation.ask(conversation.empty, 'one'), 'first');
-  c = conversation.ask(c, 'lost');  // its answer stays empty
+  c = conversation.ask(c, 'lost'); // its answer stays empty
   c = conversation.ask(c, 'two');
   assert.deepEqual(conversation.messagesOf(c, ' be brief '), [
-    { role: 'system', content: ' be brief ' }, { role: 'user', content: 'one' }, { role: 'assistant', content: 'first' },
-    { role: 'user', content: 'two' }]);
+    { role: 'system', content: ' be brief ' },
+    { role: 'user', content: 'one' },
+    { role: 'assistant', content: 'first' },
+    { role: 'user', content: 'two' },
+  ]);
   assert.equal(conversation.messagesOf(c, '  ')[0].role, 'user');
 });
 
 test('answering again keeps the answers before, drops empty ones, and sends the one that is shown', () => {
   let c = said(conversation.ask(conversation.empty, 'q'), 'A');
   c = said(conversation.answerAgain(c), 'B');
-  c = conversation.answerAgain(c);  // says nothing
+  c = conversation.answerAgain(c); // says nothing
   c = said(conversation.answerAgain(c), 'C');
-  assert.deepEqual(c.turns[0].answers.map(a => a.text), ['A', 'B', 'C']);
+  assert.deepEqual(
+    c.turns[0].answers.map(a => a.text),
+    ['A', 'B', 'C'],
+  );
   c = conversation.show(c, c.turns[0].id, 0);
   assert.equal(conversation.messagesOf(conversation.ask(c, 'next'), '')[1].content, 'A');
   assert.equal(conversation.show(c, c.turns[0].id, 99).turns[0].shown, 2);
@@ -96,16 +109,26 @@ test('editing a question drops what followed it', () => {
   let c = said(conversation.ask(conversation.empty, 'one'), 'first');
   c = said(conversation.ask(c, 'two'), 'second');
   c = conversation.askAgain(c, c.turns[0].id, 'uno');
-  assert.deepEqual(c.turns.map(t => t.question), ['uno']);
+  assert.deepEqual(
+    c.turns.map(t => t.question),
+    ['uno'],
+  );
   assert.equal(c.turns[0].answers[0].text, '');
 });
 
 test('a character that is split over tokens is shown with the token that completes it', () => {
   const stream = new answers.AnswerStream(0);
-  const [a, b, c] = [[0xe2, 0x82], [0xac], [0x21]].map(bytes => ({ bytes, logprob: -1, top: [{ bytes, logprob: -1 }] }));
+  const [a, b, c] = [[0xe2, 0x82], [0xac], [0x21]].map(bytes => ({
+    bytes,
+    logprob: -1,
+    top: [{ bytes, logprob: -1 }],
+  }));
   stream.take({ kind: 'tokens', tokens: [a] }, 1);
   stream.take({ kind: 'tokens', tokens: [b, c] }, 2);
-  assert.deepEqual(stream.answer.tokens.map(t => t.text), ['', '€', '!']);
+  assert.deepEqual(
+    stream.answer.tokens.map(t => t.text),
+    ['', '€', '!'],
+  );
   assert.equal(stream.answer.tokens[0].top[0][0], '<e2><82>');
 });
 
@@ -116,7 +139,11 @@ test('settings: empty is not sent, wrong is said', () => {
   assert.equal(typeof settings.readNumber(field('temperature'), '2.1'), 'string');
   assert.equal(typeof settings.readNumber(field('seed'), '1.5'), 'string');
   assert.equal(typeof settings.readNumber(field('top_k'), 'many'), 'string');
-  assert.deepEqual(settings.requestFields({ system: '', probabilities: true, numbers: { seed: 0 } }), { seed: 0, logprobs: true, top_logprobs: 5 });
+  assert.deepEqual(settings.requestFields({ system: '', probabilities: true, numbers: { seed: 0 } }), {
+    seed: 0,
+    logprobs: true,
+    top_logprobs: 5,
+  });
 });
 
 test('the scale of a chart is the next 1, 2 or 5 of a power of ten', () => {

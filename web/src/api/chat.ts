@@ -1,5 +1,6 @@
-// POST /v1/chat/completions as a stream of what the page wants to know: pieces of text, tokens with their probabilities, the
-// end. Fields that the person left empty are not sent, so the server's (and the model's) own defaults hold.
+// POST /v1/chat/completions as a stream of what the page wants to know: pieces of text, tokens with their
+// probabilities, the end. Fields that the person left empty are not sent, so the server's (and the model's) own
+// defaults hold.
 import { ApiError, brokenOff, errorOfEvent, isAbort } from './error';
 import { postJson } from './http';
 import { eventsOf } from './sse';
@@ -68,13 +69,18 @@ interface WireChunk {
   } | null;
 }
 
-const choice = (token: WireToken): TokenChoice =>
-  ({ bytes: token.bytes ?? [...new TextEncoder().encode(token.token)], logprob: token.logprob });
+const choice = (token: WireToken): TokenChoice => ({
+  bytes: token.bytes ?? [...new TextEncoder().encode(token.token)],
+  logprob: token.logprob,
+});
 
 function* eventsOfChunk(chunk: WireChunk): Generator<ChatEvent> {
   for (const { delta, logprobs, finish_reason, seed } of chunk.choices ?? []) {
     if (logprobs?.content?.length) {
-      yield { kind: 'tokens', tokens: logprobs.content.map(t => ({ ...choice(t), top: (t.top_logprobs ?? []).map(choice) })) };
+      yield {
+        kind: 'tokens',
+        tokens: logprobs.content.map(t => ({ ...choice(t), top: (t.top_logprobs ?? []).map(choice) })),
+      };
     }
     if (delta?.reasoning_content) yield { kind: 'reasoning', text: delta.reasoning_content };
     if (delta?.content) yield { kind: 'text', text: delta.content };
@@ -84,7 +90,11 @@ function* eventsOfChunk(chunk: WireChunk): Generator<ChatEvent> {
     const { prompt_tokens, completion_tokens, prompt_tokens_details } = chunk.usage;
     yield {
       kind: 'usage',
-      usage: { promptTokens: prompt_tokens, outputTokens: completion_tokens, cachedTokens: prompt_tokens_details?.cached_tokens ?? 0 },
+      usage: {
+        promptTokens: prompt_tokens,
+        outputTokens: completion_tokens,
+        cachedTokens: prompt_tokens_details?.cached_tokens ?? 0,
+      },
     };
   }
 }
@@ -97,15 +107,19 @@ function parse(data: string): WireChunk {
   }
 }
 
-// Ends after "[DONE]". Throws ApiError, also for a stream that ends without it, and AbortError when `stopper` was aborted.
+// Ends after "[DONE]". Throws ApiError, also for a stream that ends without it, and AbortError when `stopper` was
+// aborted.
 export async function* chat(request: ChatRequest, stopper: AbortController): AsyncGenerator<ChatEvent> {
-  const connection = new AbortController();  // ends with the stopper, or with a silence
+  const connection = new AbortController(); // ends with the stopper, or with a silence
   const forward = () => connection.abort();
   if (stopper.signal.aborted) forward();
   stopper.signal.addEventListener('abort', forward);
   try {
-    const response = await postJson('v1/chat/completions', { ...request, stream: true, stream_options: { include_usage: true } },
-                                    connection.signal);
+    const response = await postJson(
+      'v1/chat/completions',
+      { ...request, stream: true, stream_options: { include_usage: true } },
+      connection.signal,
+    );
     for await (const data of eventsOf(response, kSilentMs, forward)) {
       if (data === '[DONE]') return;
       const chunk = parse(data);
@@ -119,6 +133,6 @@ export async function* chat(request: ChatRequest, stopper: AbortController): Asy
     throw isAbort(error) && stopper.signal.aborted ? error : brokenOff();
   } finally {
     stopper.signal.removeEventListener('abort', forward);
-    connection.abort();  // whoever stops reading has stopped the answer
+    connection.abort(); // whoever stops reading has stopped the answer
   }
 }

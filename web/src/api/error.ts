@@ -1,8 +1,8 @@
 // What can go wrong between the page and the server, as one type that a person can be shown.
 
 export type ErrorKind =
-  | 'refused'  // the server answered with an error status, or with an error inside a stream
-  | 'lost';    // no answer, or an answer that broke off
+  | 'refused' // the server answered with an error status, or with an error inside a stream
+  | 'lost'; // no answer, or an answer that broke off
 
 export class ApiError extends Error {
   constructor(
@@ -24,7 +24,13 @@ interface ErrorBody {
 function fromBody(body: unknown, status: number, retryAfterSeconds: number): ApiError | null {
   const error = (body as ErrorBody | null)?.error;
   if (typeof error?.message !== 'string') return null;
-  return new ApiError('refused', error.message, status, typeof error.code === 'string' ? error.code : '', retryAfterSeconds);
+  return new ApiError(
+    'refused',
+    error.message,
+    status,
+    typeof error.code === 'string' ? error.code : '',
+    retryAfterSeconds,
+  );
 }
 
 // An answer whose status is not 2xx. A proxy in between may answer with something that is not JSON.
@@ -35,9 +41,13 @@ export async function errorOfResponse(response: Response): Promise<ApiError> {
   let body: unknown = null;
   try {
     body = JSON.parse(text);
-  } catch { /* told below */ }
-  return fromBody(body, response.status, seconds) ??
-    new ApiError('refused', `The server answered with status ${response.status}.`, response.status, '', seconds);
+  } catch {
+    /* told below */
+  }
+  return (
+    fromBody(body, response.status, seconds) ??
+    new ApiError('refused', `The server answered with status ${response.status}.`, response.status, '', seconds)
+  );
 }
 
 // An `{"error": ...}` event of a stream whose status was 200.

@@ -42,7 +42,7 @@ export const postJson = (path: string, body: unknown, signal: AbortSignal): Prom
 export async function getJson<T>(path: string): Promise<T> {
   const response = await call(path);
   try {
-    return await response.json() as T;
+    return (await response.json()) as T;
   } catch {
     throw new ApiError('refused', `${path}: the answer is not JSON.`, response.status);
   }

@@ -47,7 +47,7 @@ export interface Histogram {
 export function histogram(samples: Samples, name: string): Histogram | undefined {
   const buckets = samples.get(`${name}_bucket`);
   if (!buckets) return undefined;
-  const below = new Map<number, number>();  // cumulative, over all series
+  const below = new Map<number, number>(); // cumulative, over all series
   for (const { labels, value } of buckets) {
     const bound = number(labels.le ?? 'NaN');
     if (!Number.isNaN(bound)) below.set(bound, (below.get(bound) ?? 0) + value);
@@ -57,7 +57,8 @@ export function histogram(samples: Samples, name: string): Histogram | undefined
   return { bounds, counts, sum: sum(samples, `${name}_sum`) ?? 0 };
 }
 
-// What came in between two readings. A restart of the server in between makes `before` meaningless: then `after` stands.
+// What came in between two readings. A restart of the server in between makes `before` meaningless: then `after`
+// stands.
 export function since(after: Histogram, before: Histogram | undefined): Histogram {
   if (!before || before.bounds.length !== after.bounds.length) return after;
   const counts = after.counts.map((count, i) => count - before.counts[i]!);

@@ -1,5 +1,5 @@
-// Server-sent events, from bytes to the text of their `data` lines. Follows the format of the HTML standard: lines end with
-// \n, \r\n or \r, wherever the chunks were cut; comments (": ping") and other fields are passed over.
+// Server-sent events, from bytes to the text of their `data` lines. Follows the format of the HTML standard: lines end
+// with \n, \r\n or \r, wherever the chunks were cut; comments (": ping") and other fields are passed over.
 
 // Feed() takes text as it comes and returns the data of the events that it completed.
 export class EventParser {
@@ -31,8 +31,8 @@ export class EventParser {
   }
 }
 
-// The data of the events of a response. The server sends a comment at least every 10 s, so a silence of `silentMs` means that
-// nobody is there any more: `silent()` is called, and should abort the request.
+// The data of the events of a response. The server sends a comment at least every 10 s, so a silence of `silentMs`
+// means that nobody is there any more: `silent()` is called, and should abort the request.
 export async function* eventsOf(response: Response, silentMs: number, silent: () => void): AsyncGenerator<string> {
   if (!response.body) return;
   const reader = response.body.getReader();
@@ -49,6 +49,6 @@ export async function* eventsOf(response: Response, silentMs: number, silent: ()
     }
   } finally {
     clearTimeout(timer);
-    reader.cancel().catch(() => {});  // it may have failed already
+    reader.cancel().catch(() => {}); // it may have failed already
   }
 }

@@ -1,4 +1,5 @@
-// From the events of a stream to an Answer, piece by piece. No network and no clock of its own: the caller gives the time.
+// From the events of a stream to an Answer, piece by piece. No network and no clock of its own: the caller gives the
+// time.
 import type { ChatEvent, TokenChoice } from '../api/chat';
 import { ApiError } from '../api/error';
 import { type Answer, type Failure, newAnswer } from './conversation';
@@ -14,7 +15,7 @@ function alone({ bytes, logprob }: TokenChoice): [string, number] {
 
 export class AnswerStream {
   answer: Answer = newAnswer();
-  private readonly decoder = new TextDecoder();  // across tokens: a character may be several of them
+  private readonly decoder = new TextDecoder(); // across tokens: a character may be several of them
 
   constructor(private readonly beganMs: number) {}
 
@@ -30,11 +31,14 @@ export class AnswerStream {
         answer.pieces += 1;
         break;
       case 'tokens':
-        answer.tokens = [...answer.tokens, ...event.tokens.map(token => ({
-          text: this.decoder.decode(new Uint8Array(token.bytes), { stream: true }),
-          logprob: token.logprob,
-          top: token.top.map(alone),
-        }))];
+        answer.tokens = [
+          ...answer.tokens,
+          ...event.tokens.map(token => ({
+            text: this.decoder.decode(new Uint8Array(token.bytes), { stream: true }),
+            logprob: token.logprob,
+            top: token.top.map(alone),
+          })),
+        ];
         break;
       case 'finish':
         answer.finish = event.reason;

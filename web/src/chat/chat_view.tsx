@@ -12,8 +12,8 @@ import { useStickToEnd } from './use_stick_to_end';
 interface Props {
   hidden: boolean;
   model: string;
-  onLost: () => void;  // an answer failed because nobody was there
-  onKey: () => void;   // asks for the API key
+  onLost: () => void; // an answer failed because nobody was there
+  onKey: () => void; // asks for the API key
 }
 
 // Keys that work wherever the focus is.
@@ -22,7 +22,8 @@ function usePageKeys(active: boolean, keys: Record<string, () => boolean>) {
     if (!active) return;
     const pressed = (event: KeyboardEvent) => {
       const typing = event.target instanceof Element && event.target.closest('input, textarea, select');
-      if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || (typing && event.key !== 'Escape')) return;
+      if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || (typing && event.key !== 'Escape'))
+        return;
       if (document.querySelector('dialog[open]')) return;
       if (keys[event.key]?.()) event.preventDefault();
     };
@@ -36,7 +37,7 @@ const isWide = () => matchMedia('(min-width: 60rem)').matches;
 export function ChatView({ hidden, model, onLost, onKey }: Props) {
   const [settings, setSettings] = useState(loadSettings);
   const [panel, setPanel] = useState(false);
-  const [editing, setEditing] = useState(0);  // the id of a turn; 0: none
+  const [editing, setEditing] = useState(0); // the id of a turn; 0: none
   const input = useRef<HTMLTextAreaElement>(null);
   const chat = useChat(model, settings);
   const { turns } = chat.conversation;
@@ -44,7 +45,9 @@ export function ChatView({ hidden, model, onLost, onKey }: Props) {
   const failure = turns.at(-1)?.answers.at(-1)?.failure;
 
   useEffect(() => saveSettings(settings), [settings]);
-  useEffect(() => { if (failure?.kind === 'lost' && !chat.busy) onLost(); }, [failure, chat.busy]);
+  useEffect(() => {
+    if (failure?.kind === 'lost' && !chat.busy) onLost();
+  }, [failure, chat.busy]);
 
   const closePanel = () => {
     setPanel(false);
@@ -62,9 +65,9 @@ export function ChatView({ hidden, model, onLost, onKey }: Props) {
 
   usePageKeys(!hidden, {
     Escape: () => {
-      if (chat.busy) return chat.stop(), true;
-      if (editing) return setEditing(0), input.current?.focus(), true;
-      if (panel) return closePanel(), true;
+      if (chat.busy) return (chat.stop(), true);
+      if (editing) return (setEditing(0), input.current?.focus(), true);
+      if (panel) return (closePanel(), true);
       return false;
     },
     '/': () => (input.current?.focus(), true),
@@ -74,33 +77,86 @@ export function ChatView({ hidden, model, onLost, onKey }: Props) {
     <div class={`chat ${panel ? 'with-panel' : ''}`} hidden={hidden}>
       <main class="chat-main" inert={panel && !isWide()}>
         <div class="log" ref={stick.ref} onScroll={stick.onScroll}>
-          {turns.length === 0
-            ? <Welcome model={model} />
-            : <ol class="turns" aria-label="Conversation">
-                {turns.map((turn, i) =>
-                  <TurnView key={turn.id} turn={turn} last={i === turns.length - 1} busy={chat.busy} editing={editing === turn.id}
-                            onEdit={() => setEditing(turn.id)} onEditEnd={() => { setEditing(0); input.current?.focus(); }}
-                            onAsk={question => { setEditing(0); stick.toEnd(); chat.edit(turn.id, question); input.current?.focus(); }}
-                            onRegenerate={() => { stick.toEnd(); chat.regenerate(); }}
-                            onShow={index => chat.show(turn.id, index)} onKey={onKey} />)}
-              </ol>}
+          {turns.length === 0 ? (
+            <Welcome model={model} />
+          ) : (
+            <ol class="turns" aria-label="Conversation">
+              {turns.map((turn, i) => (
+                <TurnView
+                  key={turn.id}
+                  turn={turn}
+                  last={i === turns.length - 1}
+                  busy={chat.busy}
+                  editing={editing === turn.id}
+                  onEdit={() => setEditing(turn.id)}
+                  onEditEnd={() => {
+                    setEditing(0);
+                    input.current?.focus();
+                  }}
+                  onAsk={question => {
+                    setEditing(0);
+                    stick.toEnd();
+                    chat.edit(turn.id, question);
+                    input.current?.focus();
+                  }}
+                  onRegenerate={() => {
+                    stick.toEnd();
+                    chat.regenerate();
+                  }}
+                  onShow={index => chat.show(turn.id, index)}
+                  onKey={onKey}
+                />
+              ))}
+            </ol>
+          )}
         </div>
         <div class="chat-foot">
-          {!stick.atEnd && turns.length > 0 &&
-            <div class="to-end"><IconButton icon="down" label="To the end of the conversation" onClick={stick.toEnd} /></div>}
-          <Composer inputRef={input} busy={chat.busy} ready={model !== ''} onStop={chat.stop} onEditLast={editLast}
-                    onSend={text => { stick.toEnd(); chat.ask(text); }} />
+          {!stick.atEnd && turns.length > 0 && (
+            <div class="to-end">
+              <IconButton icon="down" label="To the end of the conversation" onClick={stick.toEnd} />
+            </div>
+          )}
+          <Composer
+            inputRef={input}
+            busy={chat.busy}
+            ready={model !== ''}
+            onStop={chat.stop}
+            onEditLast={editLast}
+            onSend={text => {
+              stick.toEnd();
+              chat.ask(text);
+            }}
+          />
           <div class="chat-tools">
-            <button type="button" class="link-button" disabled={turns.length === 0} onClick={() => replace(empty)}>New chat</button>
-            <button type="button" class="link-button" id="settings-button" aria-expanded={panel} aria-controls="settings"
-                    onClick={() => (panel ? closePanel() : setPanel(true))}>Settings</button>
+            <button type="button" class="link-button" disabled={turns.length === 0} onClick={() => replace(empty)}>
+              New chat
+            </button>
+            <button
+              type="button"
+              class="link-button"
+              id="settings-button"
+              aria-expanded={panel}
+              aria-controls="settings"
+              onClick={() => (panel ? closePanel() : setPanel(true))}
+            >
+              Settings
+            </button>
             {!chat.kept && <span class="hint">too long to be kept in this browser: export it</span>}
           </div>
         </div>
       </main>
-      {panel &&
-        <SettingsPanel settings={settings} onChange={setSettings} conversation={chat.conversation} onImport={replace} onClose={closePanel} />}
-      <div class="for-ears" role="status">{chat.announcement}</div>
+      {panel && (
+        <SettingsPanel
+          settings={settings}
+          onChange={setSettings}
+          conversation={chat.conversation}
+          onImport={replace}
+          onClose={closePanel}
+        />
+      )}
+      <div class="for-ears" role="status">
+        {chat.announcement}
+      </div>
     </div>
   );
 }

@@ -1,4 +1,5 @@
-// The field a question is written in. Enter sends, Shift+Enter makes a new line, ↑ in an empty field edits the last question.
+// The field a question is written in. Enter sends, Shift+Enter makes a new line, ↑ in an empty field edits the last
+// question.
 import type { RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useState } from 'preact/hooks';
 import { Icon } from '../shell/icons';
@@ -6,7 +7,7 @@ import { Icon } from '../shell/icons';
 interface Props {
   inputRef: RefObject<HTMLTextAreaElement | null>;
   busy: boolean;
-  ready: boolean;          // the model is known
+  ready: boolean; // the model is known
   onSend: (text: string) => void;
   onStop: () => void;
   onEditLast: () => void;
@@ -22,7 +23,9 @@ export function Composer({ inputRef, busy, ready, onSend, onStop, onEditLast }: 
   const [text, setText] = useState('');
   useLayoutEffect(() => fitHeight(inputRef.current!), [text]);
   // A touch keyboard that jumps up by itself is a nuisance.
-  useEffect(() => { if (matchMedia('(hover: hover)').matches) inputRef.current?.focus(); }, []);
+  useEffect(() => {
+    if (matchMedia('(hover: hover)').matches) inputRef.current?.focus();
+  }, []);
 
   const canSend = ready && !busy && text.trim() !== '';
   const send = () => {
@@ -42,12 +45,32 @@ export function Composer({ inputRef, busy, ready, onSend, onStop, onEditLast }: 
   };
 
   return (
-    <form class="composer" onSubmit={event => { event.preventDefault(); send(); }}>
-      <textarea ref={inputRef} rows={1} value={text} aria-label="Message" placeholder="Message" enterkeyhint="send"
-                onInput={event => setText(event.currentTarget.value)} onKeyDown={pressed} />
-      {busy
-        ? <button key="stop" type="button" class="round stop" aria-label="Stop" title="Stop (Esc)" onClick={onStop}><Icon name="stop" /></button>
-        : <button key="send" type="submit" class="round" aria-label="Send" title="Send (Enter)" disabled={!canSend}><Icon name="send" /></button>}
+    <form
+      class="composer"
+      onSubmit={event => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <textarea
+        ref={inputRef}
+        rows={1}
+        value={text}
+        aria-label="Message"
+        placeholder="Message"
+        enterkeyhint="send"
+        onInput={event => setText(event.currentTarget.value)}
+        onKeyDown={pressed}
+      />
+      {busy ? (
+        <button key="stop" type="button" class="round stop" aria-label="Stop" title="Stop (Esc)" onClick={onStop}>
+          <Icon name="stop" />
+        </button>
+      ) : (
+        <button key="send" type="submit" class="round" aria-label="Send" title="Send (Enter)" disabled={!canSend}>
+          <Icon name="send" />
+        </button>
+      )}
     </form>
   );
 }

@@ -1,5 +1,5 @@
-// A conversation: turns, each a question and the answers that were given to it (regenerating adds one). Pure functions and
-// plain data; use_chat.ts keeps it while answers stream, conversation_file.ts on disk.
+// A conversation: turns, each a question and the answers that were given to it (regenerating adds one). Pure functions
+// and plain data; use_chat.ts keeps it while answers stream, conversation_file.ts on disk.
 import type { ChatMessage, Usage } from '../api/chat';
 
 // How an answer ended. '' while it streams; the server's finish_reason otherwise, or one of the page's own two.
@@ -28,8 +28,8 @@ export interface Answer {
   failure?: Failure;
   usage?: Usage;
   seed?: number;
-  firstTokenMs?: number;   // from the request to the first piece
-  streamMs?: number;       // from the first piece to the last
+  firstTokenMs?: number; // from the request to the first piece
+  streamMs?: number; // from the first piece to the last
   pieces: number;
 }
 
@@ -37,7 +37,7 @@ export interface Turn {
   id: number;
   question: string;
   answers: Answer[];
-  shown: number;           // index into answers
+  shown: number; // index into answers
 }
 
 export interface Conversation {
@@ -52,8 +52,9 @@ export const shownAnswer = (turn: Turn): Answer | undefined => turn.answers[turn
 
 export const nextId = ({ turns }: Conversation): number => turns.reduce((most, turn) => Math.max(most, turn.id), 0) + 1;
 
-export const ask = (conversation: Conversation, question: string): Conversation =>
-  ({ turns: [...conversation.turns, { id: nextId(conversation), question, answers: [newAnswer()], shown: 0 }] });
+export const ask = (conversation: Conversation, question: string): Conversation => ({
+  turns: [...conversation.turns, { id: nextId(conversation), question, answers: [newAnswer()], shown: 0 }],
+});
 
 function change(conversation: Conversation, id: number, fn: (turn: Turn) => Turn): Conversation {
   return { turns: conversation.turns.map(turn => (turn.id === id ? fn(turn) : turn)) };
@@ -85,8 +86,8 @@ export function setLastAnswer(conversation: Conversation, answer: Answer): Conve
   return change(conversation, last.id, turn => ({ ...turn, answers: [...turn.answers.slice(0, -1), answer] }));
 }
 
-// Whether the model is told of this turn once it is not the last: a question that got no answer does not count, since chat
-// templates want roles to alternate.
+// Whether the model is told of this turn once it is not the last: a question that got no answer does not count, since
+// chat templates want roles to alternate.
 export const counts = (turn: Turn): boolean => (shownAnswer(turn)?.text ?? '') !== '';
 
 // What is sent to have the last question answered.

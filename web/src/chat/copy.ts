@@ -1,5 +1,5 @@
-// To the clipboard. Browsers offer navigator.clipboard only to secure pages (https or loopback); a server in the local network
-// without TLS is not one, so there is the old way too.
+// To the clipboard. Browsers offer navigator.clipboard only to secure pages (https or loopback); a server in the local
+// network without TLS is not one, so there is the old way too.
 export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);

@@ -42,12 +42,21 @@ export function ErrorNote({ failure, canRetry, onRetry, onKey }: Props) {
     <div class="error" role="alert">
       <strong>{titleOf(failure)}</strong>
       <p>{failure.message}</p>
-      {(failure.status > 0 || failure.code) && <p class="hint">{[failure.status || '', failure.code].filter(Boolean).join(' · ')}</p>}
-      {canRetry &&
+      {(failure.status > 0 || failure.code) && (
+        <p class="hint">{[failure.status || '', failure.code].filter(Boolean).join(' · ')}</p>
+      )}
+      {canRetry && (
         <div class="error-buttons">
-          {failure.status === 401 && <button type="button" class="button" onClick={onKey}>Enter a key</button>}
-          <button type="button" class="button" onClick={onRetry}>{left > 0 ? `Try again (advised in ${left} s)` : 'Try again'}</button>
-        </div>}
+          {failure.status === 401 && (
+            <button type="button" class="button" onClick={onKey}>
+              Enter a key
+            </button>
+          )}
+          <button type="button" class="button" onClick={onRetry}>
+            {left > 0 ? `Try again (advised in ${left} s)` : 'Try again'}
+          </button>
+        </div>
+      )}
     </div>
   );
 }

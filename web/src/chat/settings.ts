@@ -13,12 +13,40 @@ export interface NumberField {
 // A new control is one line here, and its name in ChatRequest. The limits are those of docs/server.md.
 export const kNumberFields: NumberField[] = [
   { name: 'temperature', label: 'Temperature', hint: '0 always takes the likeliest token', min: 0, max: 2, step: 0.1 },
-  { name: 'top_p', label: 'Top p', hint: 'the likeliest tokens that together have this probability', min: 0, max: 1, step: 0.05 },
+  {
+    name: 'top_p',
+    label: 'Top p',
+    hint: 'the likeliest tokens that together have this probability',
+    min: 0,
+    max: 1,
+    step: 0.05,
+  },
   { name: 'top_k', label: 'Top k', hint: 'so many of the likeliest tokens; 0: all', min: 0, max: 1_000_000, step: 1 },
-  { name: 'min_p', label: 'Min p', hint: 'tokens with this share of the likeliest one’s probability', min: 0, max: 1, step: 0.01 },
+  {
+    name: 'min_p',
+    label: 'Min p',
+    hint: 'tokens with this share of the likeliest one’s probability',
+    min: 0,
+    max: 1,
+    step: 0.01,
+  },
   { name: 'repetition_penalty', label: 'Repetition penalty', hint: '1: none', min: 0.1, max: 10, step: 0.05 },
-  { name: 'max_tokens', label: 'Max tokens', hint: 'the longest answer; empty: to the end of the context', min: 1, max: 10_000_000, step: 1 },
-  { name: 'seed', label: 'Seed', hint: 'the same seed gives the same answer', min: 0, max: Number.MAX_SAFE_INTEGER, step: 1 },
+  {
+    name: 'max_tokens',
+    label: 'Max tokens',
+    hint: 'the longest answer; empty: to the end of the context',
+    min: 1,
+    max: 10_000_000,
+    step: 1,
+  },
+  {
+    name: 'seed',
+    label: 'Seed',
+    hint: 'the same seed gives the same answer',
+    min: 0,
+    max: Number.MAX_SAFE_INTEGER,
+    step: 1,
+  },
 ];
 
 export interface Settings {
@@ -50,7 +78,11 @@ export function loadSettings(): Settings {
       const value = readNumber(field, String(stored.numbers?.[field.name] ?? ''));
       if (typeof value === 'number') numbers[field.name] = value;
     }
-    return { system: typeof stored.system === 'string' ? stored.system : '', probabilities: stored.probabilities === true, numbers };
+    return {
+      system: typeof stored.system === 'string' ? stored.system : '',
+      probabilities: stored.probabilities === true,
+      numbers,
+    };
   } catch {
     return kDefaults;
   }
@@ -59,7 +91,9 @@ export function loadSettings(): Settings {
 export function saveSettings(settings: Settings) {
   try {
     localStorage.setItem(kStorageName, JSON.stringify(settings));
-  } catch { /* they hold until the page is closed */ }
+  } catch {
+    /* they hold until the page is closed */
+  }
 }
 
 export function requestFields({ numbers, probabilities }: Settings): Partial<ChatRequest> {

@@ -1,12 +1,18 @@
-// An answer token by token, each coloured by how likely it was, with the likeliest alternatives of the one under the mouse.
-// By keyboard: the text takes the focus once, then the arrow keys go from token to token.
+// An answer token by token, each coloured by how likely it was, with the likeliest alternatives of the one under the
+// mouse. By keyboard: the text takes the focus once, then the arrow keys go from token to token.
 import { memo } from 'preact/compat';
 import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { ShownToken } from './conversation';
 
 const percent = (logprob: number): string => {
   const p = Math.exp(logprob) * 100;
-  return p >= 99.95 || p === 0 ? `${Math.round(p)} %` : p >= 10 ? `${p.toFixed(1)} %` : p >= 0.01 ? `${p.toFixed(2)} %` : '< 0.01 %';
+  return p >= 99.95 || p === 0
+    ? `${Math.round(p)} %`
+    : p >= 10
+      ? `${p.toFixed(1)} %`
+      : p >= 0.01
+        ? `${p.toFixed(2)} %`
+        : '< 0.01 %';
 };
 
 // Five steps, from sure to a surprise: style/chat.css has their colours.
@@ -18,8 +24,11 @@ const level = (logprob: number): number => {
 // White space is made visible; the token itself stays as it is on the page.
 const visible = (text: string) => (text === '' ? '…' : text.replace(/ /g, '␣').replace(/\n/g, '⏎').replace(/\t/g, '⇥'));
 
-const TokenSpan = memo(({ index, token, current }: { index: number; token: ShownToken; current: boolean }) =>
-  <span class={`token p${level(token.logprob)} ${current ? 'current' : ''}`} data-token={index}>{token.text}</span>);
+const TokenSpan = memo(({ index, token, current }: { index: number; token: ShownToken; current: boolean }) => (
+  <span class={`token p${level(token.logprob)} ${current ? 'current' : ''}`} data-token={index}>
+    {token.text}
+  </span>
+));
 
 function Choices({ token, id }: { token: ShownToken; id: string }) {
   const others = token.top.length > 0 ? token.top : [[token.text, token.logprob] as [string, number]];
@@ -35,8 +44,13 @@ function Choices({ token, id }: { token: ShownToken; id: string }) {
           marked ||= taken;
           return (
             <tr key={i} class={taken ? 'taken' : ''}>
-              <th scope="row">{visible(text)}{taken && <span class="for-ears"> (taken)</span>}</th>
-              <td class="bar"><span style={{ width: `${Math.exp(logprob) * 100}%` }} /></td>
+              <th scope="row">
+                {visible(text)}
+                {taken && <span class="for-ears"> (taken)</span>}
+              </th>
+              <td class="bar">
+                <span style={{ width: `${Math.exp(logprob) * 100}%` }} />
+              </td>
               <td>{percent(logprob)}</td>
             </tr>
           );
@@ -57,7 +71,8 @@ export function TokensView({ tokens }: { tokens: ShownToken[] }) {
   const id = useId();
   const token = tokens[current];
 
-  // Beside its token, in the coordinates of the window: under it, or above where the window ends. Scrolling would part the two.
+  // Beside its token, in the coordinates of the window: under it, or above where the window ends. Scrolling would part
+  // the two.
   useLayoutEffect(() => {
     const span = box.current?.querySelector(`[data-token="${current}"]`);
     if (!span || !popover.current) return;
@@ -91,14 +106,26 @@ export function TokensView({ tokens }: { tokens: ShownToken[] }) {
 
   return (
     <div class="tokens" ref={box} onMouseLeave={() => setCurrent(-1)}>
-      <div class="tokens-text" tabIndex={0} role="group" aria-label="Tokens: the arrow keys go from one to the next"
-           aria-describedby={token && id} onMouseOver={over} onClick={over} onKeyDown={pressed} onBlur={() => setCurrent(-1)}>
-        {tokens.map((t, i) => <TokenSpan key={i} index={i} token={t} current={i === current} />)}
+      <div
+        class="tokens-text"
+        tabIndex={0}
+        role="group"
+        aria-label="Tokens: the arrow keys go from one to the next"
+        aria-describedby={token && id}
+        onMouseOver={over}
+        onClick={over}
+        onKeyDown={pressed}
+        onBlur={() => setCurrent(-1)}
+      >
+        {tokens.map((t, i) => (
+          <TokenSpan key={i} index={i} token={t} current={i === current} />
+        ))}
       </div>
-      {token &&
+      {token && (
         <div class="popover" ref={popover} role="status" style={{ left: `${place.left}px`, top: `${place.top}px` }}>
           <Choices token={token} id={id} />
-        </div>}
+        </div>
+      )}
     </div>
   );
 }

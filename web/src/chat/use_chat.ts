@@ -13,8 +13,8 @@ import { type Settings, requestFields } from './settings';
 export interface Chat {
   conversation: Conversation;
   busy: boolean;
-  kept: boolean;                        // false: localStorage has no room for it
-  announcement: string;                 // for screen readers
+  kept: boolean; // false: localStorage has no room for it
+  announcement: string; // for screen readers
   ask(question: string): void;
   edit(id: number, question: string): void;
   regenerate(): void;
@@ -24,14 +24,18 @@ export interface Chat {
 }
 
 const outcomeText = (answer: Answer) =>
-  answer.finish === 'failed' ? `Failed: ${answer.failure?.message}` : answer.finish === 'stopped' ? 'Stopped' : 'Answer complete';
+  answer.finish === 'failed'
+    ? `Failed: ${answer.failure?.message}`
+    : answer.finish === 'stopped'
+      ? 'Stopped'
+      : 'Answer complete';
 
 export function useChat(model: string, settings: Settings): Chat {
   const [conversation, setConversation] = useState(load);
   const [busy, setBusy] = useState(false);
   const [kept, setKept] = useState(true);
   const [announcement, setAnnouncement] = useState('');
-  const latest = useRef(conversation);  // what the next change starts from, shown or not yet
+  const latest = useRef(conversation); // what the next change starts from, shown or not yet
   const stopper = useRef<AbortController | null>(null);
 
   const set = (next: Conversation) => {
@@ -42,7 +46,7 @@ export function useChat(model: string, settings: Settings): Chat {
   async function stream(started: Conversation) {
     const mine = new AbortController();
     stopper.current = mine;
-    const isMine = () => stopper.current === mine;  // false once the conversation was replaced
+    const isMine = () => stopper.current === mine; // false once the conversation was replaced
     const answer = new AnswerStream(performance.now());
     let frame = 0;
     const showNow = () => {
@@ -54,7 +58,11 @@ export function useChat(model: string, settings: Settings): Chat {
     setBusy(true);
     setAnnouncement('Answering');
     try {
-      const request = { model, messages: conversations.messagesOf(started, settings.system), ...requestFields(settings) };
+      const request = {
+        model,
+        messages: conversations.messagesOf(started, settings.system),
+        ...requestFields(settings),
+      };
       for await (const event of chat(request, mine)) {
         answer.take(event, performance.now());
         // A hidden page gets no frames, and its person sees nothing: the end of the answer shows it all.
@@ -86,7 +94,10 @@ export function useChat(model: string, settings: Settings): Chat {
   };
 
   return {
-    conversation, busy, kept, announcement,
+    conversation,
+    busy,
+    kept,
+    announcement,
     ask: question => whenIdle(c => conversations.ask(c, question)),
     edit: (id, question) => whenIdle(c => conversations.askAgain(c, id, question)),
     regenerate: () => whenIdle(conversations.answerAgain),

@@ -21,4 +21,5 @@ export function seconds(value: number): string {
 
 export const decimal = (value: number): string => (value >= 100 ? count(value) : value.toFixed(1));
 
-export const share = (part: number, whole: number): string => (whole > 0 ? `${Math.round((part / whole) * 100)} %` : '–');
+export const share = (part: number, whole: number): string =>
+  whole > 0 ? `${Math.round((part / whole) * 100)} %` : '–';

@@ -1,5 +1,5 @@
-// What the server is doing, read from GET /metrics: one Reading each time, and the last minutes of them. A server without
-// /metrics still has GET /ready, which tells less. Fields that nobody gave are undefined, and not shown.
+// What the server is doing, read from GET /metrics: one Reading each time, and the last minutes of them. A server
+// without /metrics still has GET /ready, which tells less. Fields that nobody gave are undefined, and not shown.
 import { ApiError } from '../api/error';
 import { call } from '../api/http';
 import { type Histogram, type Samples, histogram, parseMetrics, sum } from '../api/prometheus';
@@ -13,14 +13,14 @@ export interface Reading {
   blocksShared?: number;
   blocksCached?: number;
   preemptions?: number;
-  generatedTokens?: number;    // counters since the start of the server, as are those below
-  computedTokens?: number;     // of prompts
+  generatedTokens?: number; // counters since the start of the server, as are those below
+  computedTokens?: number; // of prompts
   prefixQueryTokens?: number;
   prefixHitTokens?: number;
   residentBytes?: number;
   startedAtS?: number;
-  ended: Record<string, number>;  // choices by reason
-  firstToken?: Histogram;      // seconds
+  ended: Record<string, number>; // choices by reason
+  firstToken?: Histogram; // seconds
   betweenTokens?: Histogram;
 }
 
@@ -48,7 +48,9 @@ export function readingOf(samples: Samples, atMs: number): Reading {
   }
   const sums = Object.fromEntries(Object.entries(kSums).map(([field, name]) => [field, sum(samples, name)]));
   return {
-    ...sums, atMs, ended,
+    ...sums,
+    atMs,
+    ended,
     firstToken: histogram(samples, 'hone_time_to_first_token_seconds'),
     betweenTokens: histogram(samples, 'hone_inter_token_seconds'),
   };
@@ -64,8 +66,16 @@ interface Ready {
 
 async function readReady(): Promise<Reading> {
   const response = await call('ready');
-  const { running, waiting, kv_blocks, kv_blocks_used, preemptions } = await response.json() as Ready;
-  return { atMs: performance.now(), ended: {}, running, waiting, blocks: kv_blocks, blocksUsed: kv_blocks_used, preemptions };
+  const { running, waiting, kv_blocks, kv_blocks_used, preemptions } = (await response.json()) as Ready;
+  return {
+    atMs: performance.now(),
+    ended: {},
+    running,
+    waiting,
+    blocks: kv_blocks,
+    blocksUsed: kv_blocks_used,
+    preemptions,
+  };
 }
 
 export async function read(): Promise<Reading> {
@@ -79,9 +89,15 @@ export async function read(): Promise<Reading> {
   return readingOf(parseMetrics(await response.text()), performance.now());
 }
 
-// How much of a counter came a second, between two readings; undefined where it is not known, or the server was restarted.
-export function rate(before: Reading | undefined, after: Reading, field: 'generatedTokens' | 'computedTokens'): number | undefined {
+// How much of a counter came a second, between two readings; undefined where it is not known, or the server was
+// restarted.
+export function rate(
+  before: Reading | undefined,
+  after: Reading,
+  field: 'generatedTokens' | 'computedTokens',
+): number | undefined {
   const [from, to] = [before?.[field], after[field]];
-  if (before === undefined || from === undefined || to === undefined || to < from || after.atMs <= before.atMs) return undefined;
+  if (before === undefined || from === undefined || to === undefined || to < from || after.atMs <= before.atMs)
+    return undefined;
   return ((to - from) * 1000) / (after.atMs - before.atMs);
 }

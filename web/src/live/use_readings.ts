@@ -3,11 +3,11 @@ import { useEffect, useState } from 'preact/hooks';
 import { type Reading, read } from './readings';
 
 const kEveryMs = 1000;
-const kMost = 181;  // three minutes
+const kMost = 181; // three minutes
 
 export interface Readings {
-  list: Reading[];   // oldest first
-  problem: string;   // why the last reading failed; '' if it did not
+  list: Reading[]; // oldest first
+  problem: string; // why the last reading failed; '' if it did not
 }
 
 export function useReadings(): Readings {

@@ -1,4 +1,5 @@
-// The models of the server and their memory. A row is shown where the server gives its field; a new one is a line in kRows.
+// The models of the server and their memory. A row is shown where the server gives its field; a new one is a line in
+// kRows.
 import { useEffect, useState } from 'preact/hooks';
 import type { Model } from '../api/server';
 import { bytes, count } from '../live/format';
@@ -6,7 +7,8 @@ import { type Reading, read } from '../live/readings';
 import type { ServerFacts } from '../shell/use_server';
 
 const text = (value: unknown) => (typeof value === 'string' && value !== '' ? value : undefined);
-const asNumber = (format: (value: number) => string) => (value: unknown) => (typeof value === 'number' ? format(value) : undefined);
+const asNumber = (format: (value: number) => string) => (value: unknown) =>
+  typeof value === 'number' ? format(value) : undefined;
 
 const kRows: { field: string; name: string; show: (value: unknown) => string | undefined }[] = [
   { field: 'root', name: 'From', show: text },
@@ -21,11 +23,20 @@ const kRows: { field: string; name: string; show: (value: unknown) => string | u
 ];
 
 function ModelCard({ model }: { model: Model }) {
-  const rows = kRows.map(({ field, name, show }) => [name, show(model[field])] as const).filter(([, value]) => value !== undefined);
+  const rows = kRows
+    .map(({ field, name, show }) => [name, show(model[field])] as const)
+    .filter(([, value]) => value !== undefined);
   return (
     <article class="card model" aria-labelledby={`model-${model.id}`}>
       <h2 id={`model-${model.id}`}>{model.id}</h2>
-      <dl class="rows">{rows.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>
+      <dl class="rows">
+        {rows.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
     </article>
   );
 }
@@ -33,14 +44,26 @@ function ModelCard({ model }: { model: Model }) {
 // The process has the weights, the blocks and all else: its resident memory is what the machine gives for it.
 function ProcessCard() {
   const [reading, setReading] = useState<Reading | null>(null);
-  useEffect(() => { read().then(setReading, () => {}); }, []);  // no reading, no card; the live view says why
+  useEffect(() => {
+    read().then(setReading, () => {});
+  }, []); // no reading, no card; the live view says why
   if (reading?.residentBytes === undefined) return null;
   return (
     <article class="card model" aria-labelledby="process">
       <h2 id="process">The whole server</h2>
       <dl class="rows">
-        <div><dt>Resident memory</dt><dd>{bytes(reading.residentBytes)}</dd></div>
-        {reading.blocks !== undefined && <div><dt>KV blocks</dt><dd>{count(reading.blocksUsed ?? 0)} of {count(reading.blocks)} used</dd></div>}
+        <div>
+          <dt>Resident memory</dt>
+          <dd>{bytes(reading.residentBytes)}</dd>
+        </div>
+        {reading.blocks !== undefined && (
+          <div>
+            <dt>KV blocks</dt>
+            <dd>
+              {count(reading.blocksUsed ?? 0)} of {count(reading.blocks)} used
+            </dd>
+          </div>
+        )}
       </dl>
     </article>
   );
@@ -50,9 +73,13 @@ export function ModelsView({ server }: { server: ServerFacts }) {
   return (
     <main class="page models" aria-label="Models">
       <h1 class="for-ears">Models</h1>
-      {server.models.length === 0 && <p class="nothing">{server.state === 'asking' ? 'Reading …' : server.problem || 'The server has no model.'}</p>}
+      {server.models.length === 0 && (
+        <p class="nothing">{server.state === 'asking' ? 'Reading …' : server.problem || 'The server has no model.'}</p>
+      )}
       <div class="cards">
-        {server.models.map(model => <ModelCard key={model.id} model={model} />)}
+        {server.models.map(model => (
+          <ModelCard key={model.id} model={model} />
+        ))}
         {server.models.length > 0 && <ProcessCard />}
       </div>
     </main>

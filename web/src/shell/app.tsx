@@ -30,26 +30,52 @@ function useView(): ViewName {
   return view;
 }
 
-const kStateText = { asking: 'connecting', there: 'connected', away: 'the server does not answer', locked: 'an API key is needed' };
+const kStateText = {
+  asking: 'connecting',
+  there: 'connected',
+  away: 'the server does not answer',
+  locked: 'an API key is needed',
+};
 
-function Header({ view, server, model, onModel, onKey }: {
-  view: ViewName; server: ServerFacts; model: string; onModel: (id: string) => void; onKey: () => void;
+function Header({
+  view,
+  server,
+  model,
+  onModel,
+  onKey,
+}: {
+  view: ViewName;
+  server: ServerFacts;
+  model: string;
+  onModel: (id: string) => void;
+  onKey: () => void;
 }) {
   const [theme, nextTheme] = useTheme();
   return (
     <header class="header">
-      <a class="brand" href="#chat" aria-label="hone, to the chat">hone</a>
+      <a class="brand" href="#chat" aria-label="hone, to the chat">
+        hone
+      </a>
       <div class="model-name" title={kStateText[server.state]}>
         <span class={`dot ${server.state}`} role="img" aria-label={kStateText[server.state]} />
-        {server.models.length > 1
-          ? <select aria-label="Model" value={model} onChange={event => onModel(event.currentTarget.value)}>
-              {server.models.map(({ id }) => <option key={id} value={id}>{id}</option>)}
-            </select>
-          : <span class="ellipsis">{model || kStateText[server.state]}</span>}
+        {server.models.length > 1 ? (
+          <select aria-label="Model" value={model} onChange={event => onModel(event.currentTarget.value)}>
+            {server.models.map(({ id }) => (
+              <option key={id} value={id}>
+                {id}
+              </option>
+            ))}
+          </select>
+        ) : (
+          <span class="ellipsis">{model || kStateText[server.state]}</span>
+        )}
       </div>
       <nav class="views" aria-label="Views">
-        {kViews.map(({ name, title }) =>
-          <a key={name} href={`#${name}`} aria-current={name === view ? 'page' : undefined}>{title}</a>)}
+        {kViews.map(({ name, title }) => (
+          <a key={name} href={`#${name}`} aria-current={name === view ? 'page' : undefined}>
+            {title}
+          </a>
+        ))}
       </nav>
       <div class="header-buttons">
         {server.state === 'locked' && <IconButton icon="key" label="Enter the API key" onClick={onKey} />}
@@ -76,13 +102,24 @@ export function App() {
   return (
     <div class="app">
       <Header view={view} server={server} model={model} onModel={setChosen} onKey={() => setKeyOpen(true)} />
-      {server.state === 'away' && <p class="banner" role="alert">{server.problem} Trying again …</p>}
+      {server.state === 'away' && (
+        <p class="banner" role="alert">
+          {server.problem} Trying again …
+        </p>
+      )}
       {/* The chat stays where it is while another view is shown: its answer goes on, and so does what was typed. */}
       <ChatView hidden={view !== 'chat'} model={model} onLost={server.reload} onKey={() => setKeyOpen(true)} />
       {view === 'live' && <LiveView key={keyRound} />}
       {view === 'models' && <ModelsView server={server} />}
-      <KeyDialog open={keyOpen} onClose={() => setKeyOpen(false)}
-                 onSaved={() => { setKeyOpen(false); setKeyRound(n => n + 1); server.reload(); }} />
+      <KeyDialog
+        open={keyOpen}
+        onClose={() => setKeyOpen(false)}
+        onSaved={() => {
+          setKeyOpen(false);
+          setKeyRound(n => n + 1);
+          server.reload();
+        }}
+      />
     </div>
   );
 }

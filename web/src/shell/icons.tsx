@@ -1,4 +1,5 @@
-// Icons, drawn here so that none is fetched: 24 x 24, strokes in the colour of the text. The control around one has the label.
+// Icons, drawn here so that none is fetched: 24 x 24, strokes in the colour of the text. The control around one has the
+// label.
 const kPaths = {
   send: 'M12 19V5M6 11l6-6 6 6',
   stop: 'M7 7h10v10H7z',
@@ -24,14 +25,21 @@ export type IconName = keyof typeof kPaths;
 export function Icon({ name }: { name: IconName }) {
   return (
     <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">
-      <path d={kPaths[name]} fill="none" stroke="currentColor" stroke-width="1.8" stroke-linecap="round" stroke-linejoin="round" />
+      <path
+        d={kPaths[name]}
+        fill="none"
+        stroke="currentColor"
+        stroke-width="1.8"
+        stroke-linecap="round"
+        stroke-linejoin="round"
+      />
     </svg>
   );
 }
 
 interface IconButtonProps {
   icon: IconName;
-  label: string;           // what a screen reader says, and the tooltip
+  label: string; // what a screen reader says, and the tooltip
   onClick: () => void;
   disabled?: boolean;
   pressed?: boolean;
@@ -41,8 +49,17 @@ interface IconButtonProps {
 
 export function IconButton({ icon, label, onClick, disabled, pressed, expanded, id }: IconButtonProps) {
   return (
-    <button type="button" class="icon-button" id={id} aria-label={label} title={label} onClick={onClick} disabled={disabled}
-            aria-pressed={pressed} aria-expanded={expanded}>
+    <button
+      type="button"
+      class="icon-button"
+      id={id}
+      aria-label={label}
+      title={label}
+      onClick={onClick}
+      disabled={disabled}
+      aria-pressed={pressed}
+      aria-expanded={expanded}
+    >
       <Icon name={icon} />
     </button>
   );

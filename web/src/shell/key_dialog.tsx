@@ -1,4 +1,5 @@
-// Asks for the API key when the server answers 401. The browser's own <dialog> keeps the focus inside and closes on Escape.
+// Asks for the API key when the server answers 401. The browser's own <dialog> keeps the focus inside and closes on
+// Escape.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { hasKey, setKey } from '../api/http';
 
@@ -31,19 +32,34 @@ export function KeyDialog({ open, onClose, onSaved }: Props) {
     <dialog ref={dialog} class="dialog" aria-labelledby="key-title" onCancel={onClose}>
       <form onSubmit={save}>
         <h2 id="key-title">API key</h2>
-        <p>{refused ? 'The server does not know the key that was sent. Enter another one.' : 'This server answers only with an API key.'}</p>
+        <p>
+          {refused
+            ? 'The server does not know the key that was sent. Enter another one.'
+            : 'This server answers only with an API key.'}
+        </p>
         <label class="field" for="key">
           <span>Key</span>
-          <input id="key" type="password" autocomplete="off" spellcheck={false} required value={value}
-                 onInput={event => setValue(event.currentTarget.value)} />
+          <input
+            id="key"
+            type="password"
+            autocomplete="off"
+            spellcheck={false}
+            required
+            value={value}
+            onInput={event => setValue(event.currentTarget.value)}
+          />
         </label>
         <label class="check">
           <input type="checkbox" checked={keep} onChange={event => setKeep(event.currentTarget.checked)} />
           <span>Keep it in this browser (otherwise until the tab is closed)</span>
         </label>
         <div class="dialog-buttons">
-          <button type="button" class="button" onClick={onClose}>Not now</button>
-          <button type="submit" class="button main">Use this key</button>
+          <button type="button" class="button" onClick={onClose}>
+            Not now
+          </button>
+          <button type="submit" class="button main">
+            Use this key
+          </button>
         </div>
       </form>
     </dialog>

@@ -7,7 +7,8 @@ const kStorageName = 'hone.theme';
 
 export function useTheme(): [Theme, () => void] {
   const [theme, setTheme] = useState<Theme>(() => kOrder.find(t => t === localStorage.getItem(kStorageName)) ?? 'auto');
-  useLayoutEffect(() => {  // before anything is painted
+  useLayoutEffect(() => {
+    // before anything is painted
     document.documentElement.style.colorScheme = theme === 'auto' ? 'light dark' : theme;
     localStorage.setItem(kStorageName, theme);
   }, [theme]);
