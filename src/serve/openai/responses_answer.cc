@@ -287,7 +287,11 @@ class ResponsesAnswer final : public AnswerShape {
       return;
     }
     json.Key("usage").BeginObject().Field("input_tokens", usage->prompt_tokens);
-    json.Key("input_tokens_details").BeginObject().Field("cached_tokens", usage->cached_tokens).EndObject();
+    json.Key("input_tokens_details")
+        .BeginObject()
+        .Field("cached_tokens", usage->cached_tokens)
+        .Field("cache_write_tokens", 0);
+    json.EndObject();
     json.Field("output_tokens", usage->completion_tokens);
     json.Key("output_tokens_details").BeginObject().Field("reasoning_tokens", reasoning_tokens_).EndObject();
     json.Field("total_tokens", usage->prompt_tokens + usage->completion_tokens).EndObject();
