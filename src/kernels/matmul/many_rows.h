@@ -1,5 +1,5 @@
 // The path of Matmul for many rows: weights unpacked to BF16 tiles, x rounded to BF16, products in tiles (bf16_tiles.h has the
-// layouts and the arithmetic). Matmul takes it for jobs of at least kManyRows rows whose weight allows it; no intrinsics here.
+// layouts and the arithmetic). Matmul takes it for jobs of enough rows whose weight allows it; no intrinsics here.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,9 @@ std::span<const Bf16Arithmetic> Bf16Arithmetics();
 // The best of at most `isa` for weights of this type; nullptr if there is none (F32 weights keep their precision).
 const Bf16Arithmetic* FindBf16Arithmetic(DType type, Isa isa);
 
-// Rows of a job from which unpacking to BF16 pays. Measured.
-constexpr int64_t kManyRows = 12;
+// Rows of a job from which this path is faster, measured: unpacking costs as much as 16 to 20 rows of int8 products; floats leave
+// it to the kernels of few rows first (few_rows.h).
+constexpr int64_t kManyRows = 20, kManyRowsOfFloats = 9;
 
 // Rows of x as BF16 tiles, shared by the jobs that multiply them:
 //   [stretch of K][row block][step][tile], row blocks of 16 rows

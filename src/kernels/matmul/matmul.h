@@ -68,7 +68,7 @@ class PackedMatrix {
   int64_t k() const { return k_; }
   DType type() const { return type_; }
   int input_terms() const { return input_terms_; }
-  // The arithmetic of jobs of at least kManyRows rows; nullptr: that of few rows.
+  // The arithmetic of jobs of many rows (many_rows.h says from how many); nullptr: that of few rows.
   const Bf16Arithmetic* many_rows() const { return many_rows_; }
   size_t bytes() const { return bytes_; }  // resident bytes
   std::string_view kernel_name() const;            // "Q4_0 int8 avx512-vnni"
