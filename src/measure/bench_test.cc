@@ -92,7 +92,7 @@ class BuiltinBench : public testing::Test {
   const CpuFacts cpu_ = ReadCpuFacts();
   ThreadPool threads_{2};
   Log log_{LogLevel::kOff};
-  const Clock clock_;
+  Clock clock_;
   std::shared_ptr<const Checkpoint> checkpoint_;
 };
 

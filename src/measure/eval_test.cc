@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -106,7 +107,7 @@ class EvalTest : public testing::Test {
   const CpuFacts cpu_ = ReadCpuFacts();
   ThreadPool threads_{2};
   Log log_{LogLevel::kOff};
-  const Clock clock_;
+  Clock clock_;
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
 
