@@ -32,15 +32,19 @@ Result<void> AddPreKind(const GgufMetadata& vocabulary, const Tokenizer& tokeniz
 
 }  // namespace
 
-Result<GgufMetadata> FolderVocabulary(const Checkpoint& checkpoint, const Tokenizer& tokenizer, int vocab, const char* command) {
+Result<GgufMetadata> FolderVocabulary(const Checkpoint& checkpoint, const Tokenizer& tokenizer, int vocab,
+                                      const char* command) {
   const std::string path = checkpoint.path() + "/tokenizer.json";
   HONE_TRY(const std::string json, ReadText(path));
   HONE_TRY(const auto vocabulary, GgufVocabulary(json, path, tokenizer, vocab));
   GgufMetadata metadata(vocabulary.begin(), vocabulary.end());
   HONE_RETURN_IF_ERROR(AddPreKind(vocabulary, tokenizer, &metadata));
   if (Normalises(tokenizer)) {
-    std::fprintf(stderr, "hone %s: this tokenizer composes characters first (NFC), which GGUF cannot say; other readers give other "
-                 "ids for text that is not composed\n", command);
+    std::fprintf(
+        stderr,
+        "hone %s: this tokenizer composes characters first (NFC), which GGUF cannot say; other readers give other "
+        "ids for text that is not composed\n",
+        command);
   }
   if (const auto chat = ChatTemplateFromCheckpoint(checkpoint)) {
     metadata.emplace_back("tokenizer.chat_template", GgufString(chat->source()));

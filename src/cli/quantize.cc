@@ -2,12 +2,12 @@
 // (cli/quantize_to_folder.cc). --plan says what would be done; the report says what was.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <numeric>
 #include <nlohmann/json.hpp>
-#include <CLI/CLI.hpp>
+#include <numeric>
 
 #include "cli/command.h"
 #include "cli/exit_codes.h"
@@ -30,19 +30,35 @@ class QuantizeCommand : public Command {
  public:
   void AddFlags(CLI::App& app) override {
     app.add_option("IN", in_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    app.add_option("OUT", out_, "a new file (*.gguf) or folder; what is there is not overwritten without --force")->required();
+    app.add_option("OUT", out_, "a new file (*.gguf) or folder; what is there is not overwritten without --force")
+        ->required();
     CLI::Option* type = app.add_option("--type", type_, "a GGUF file of this type: Q4_K_M, Q6_K, IQ4_XS ...");
-    app.add_flag("--pure", pure_, "with --type: every matrix gets the type itself, without the exceptions that the name stands for")->needs(type);
-    app.add_option("--imatrix", imatrix_, "with --type: an importance matrix (hone calibrate, or llama.cpp's, GGUF or .dat)")->needs(type);
-    CLI::Option* method = app.add_option("--method", scheme_.method, "a folder, by this method: rtn, fp8, mxfp4, nvfp4, nf4, fp4 or llm-int8")->excludes(type);
-    app.add_option("--format", scheme_.format, "with --method: compressed-tensors, gptq, awq or bitsandbytes (default: what the method goes with)")->needs(method);
-    bits_flag_ = app.add_option("--bits", scheme_.bits, "with --method rtn: bits of a weight (4)")->needs(method)->check(CLI::Range(2, 8));
-    group_flag_ = app.add_option("--group", scheme_.group, "with --method rtn: columns that share a scale; 0: a whole row (128)")->needs(method)->check(CLI::Range(0, 1 << 20));
-    sym_flag_ = app.add_flag("--sym", sym_, "with --method rtn: no zero points (the default where the format can)")->needs(method);
+    app.add_flag("--pure", pure_,
+                 "with --type: every matrix gets the type itself, without the exceptions that the name stands for")
+        ->needs(type);
+    app.add_option("--imatrix", imatrix_,
+                   "with --type: an importance matrix (hone calibrate, or llama.cpp's, GGUF or .dat)")
+        ->needs(type);
+    CLI::Option* method = app.add_option("--method", scheme_.method,
+                                         "a folder, by this method: rtn, fp8, mxfp4, nvfp4, nf4, fp4 or llm-int8")
+                              ->excludes(type);
+    app.add_option("--format", scheme_.format,
+                   "with --method: compressed-tensors, gptq, awq or bitsandbytes (default: what the method goes with)")
+        ->needs(method);
+    bits_flag_ = app.add_option("--bits", scheme_.bits, "with --method rtn: bits of a weight (4)")
+                     ->needs(method)
+                     ->check(CLI::Range(2, 8));
+    group_flag_ =
+        app.add_option("--group", scheme_.group, "with --method rtn: columns that share a scale; 0: a whole row (128)")
+            ->needs(method)
+            ->check(CLI::Range(0, 1 << 20));
+    sym_flag_ = app.add_flag("--sym", sym_, "with --method rtn: no zero points (the default where the format can)")
+                    ->needs(method);
     asym_flag_ = app.add_flag("--asym", asym_, "with --method rtn: zero points")->needs(method)->excludes(sym_flag_);
     app.add_flag("--plan", plan_only_, "print what would be done, and do nothing");
     app.add_flag("--resume", resume_, "go on with a job that was stopped or killed");
-    app.add_flag("--allow-requantize", allow_requantize_, "with --type: take a model that is quantised already")->needs(type);
+    app.add_flag("--allow-requantize", allow_requantize_, "with --type: take a model that is quantised already")
+        ->needs(type);
     app.add_flag("--force", force_, "overwrite OUT");
   }
 
@@ -86,10 +102,12 @@ class QuantizeCommand : public Command {
 
  private:
   Result<int> RunFolder(const CommonFlags& flags) {
-    if (scheme_.format == "gguf") return UsageError("--format gguf: --type writes GGUF files (--type Q4_0 --pure rounds every matrix to nearest)");
+    if (scheme_.format == "gguf")
+      return UsageError("--format gguf: --type writes GGUF files (--type Q4_0 --pure rounds every matrix to nearest)");
     if (scheme_.method != "rtn") {
       for (const CLI::Option* flag : {bits_flag_, group_flag_, sym_flag_, asym_flag_}) {
-        if (flag->count() > 0) return UsageError(flag->get_name() + " goes with --method rtn; " + scheme_.method + " has only one form");
+        if (flag->count() > 0)
+          return UsageError(flag->get_name() + " goes with --method rtn; " + scheme_.method + " has only one form");
       }
     }
     if (scheme_.format.empty()) {
@@ -102,14 +120,17 @@ class QuantizeCommand : public Command {
 
   Result<void> CheckPaths() const {
     std::error_code ignored;
-    if (!out_.ends_with(".gguf")) return UsageError("OUT '" + out_ + "': wanted the name of a new file that ends in .gguf");
+    if (!out_.ends_with(".gguf"))
+      return UsageError("OUT '" + out_ + "': wanted the name of a new file that ends in .gguf");
     if (fs::equivalent(in_, out_, ignored)) return UsageError("IN and OUT are the same");
     if (plan_only_) return {};
     if (fs::exists(out_, ignored) && !force_) return UsageError(out_ + " exists; --force overwrites it");
     const std::string work = out_ + ".partial";
-    if (resume_ && !WorkFile::Exists(work)) return UsageError(work + " is not there: nothing to resume; start without --resume");
+    if (resume_ && !WorkFile::Exists(work))
+      return UsageError(work + " is not there: nothing to resume; start without --resume");
     if (!resume_ && !force_ && WorkFile::Exists(work)) {
-      return UsageError(work + " is there, from a job that did not end; --resume goes on with it, --force starts again");
+      return UsageError(work +
+                        " is there, from a job that did not end; --resume goes on with it, --force starts again");
     }
     return {};
   }
@@ -132,18 +153,23 @@ class QuantizeCommand : public Command {
   }
 
   std::string Totals(const QuantizePlan& plan) const {
-    return fmt::format("{} to {} ({:.2f} bits per weight)", FormatBytes(plan.bytes_before), FormatBytes(plan.bytes), plan.bits_per_weight);
+    return fmt::format("{} to {} ({:.2f} bits per weight)", FormatBytes(plan.bytes_before), FormatBytes(plan.bytes),
+                       plan.bits_per_weight);
   }
 
   std::string Table(const QuantizePlan& plan) const {
     std::string text;
     for (const TensorPlan& t : plan.tensors) {
-      text += fmt::format("{:<40} {:>20}  {:>5} -> {:<7} {:>6.2f} bits {:>12}{}{}\n", t.name, t.shape.ToString(), Info(t.from).name,
-                          t.from == t.to ? "same" : std::string(Info(t.to).name), t.bits_per_weight(), FormatBytes(t.bytes()),
-                          t.importance ? "  importance" : "", t.note.empty() ? "" : "  (" + t.note + ")");
+      text += fmt::format("{:<40} {:>20}  {:>5} -> {:<7} {:>6.2f} bits {:>12}{}{}\n", t.name, t.shape.ToString(),
+                          Info(t.from).name, t.from == t.to ? "same" : std::string(Info(t.to).name),
+                          t.bits_per_weight(), FormatBytes(t.bytes()), t.importance ? "  importance" : "",
+                          t.note.empty() ? "" : "  (" + t.note + ")");
     }
-    return text + fmt::format("{}: {}\ndisk while working {}, peak memory about {} and the file's cached pages, about {:.0f} s\n",
-                              options_.file_type->name, Totals(plan), FormatBytes(plan.disk_bytes), FormatBytes(plan.peak_memory_bytes), std::ceil(plan.seconds));
+    return text +
+           fmt::format(
+               "{}: {}\ndisk while working {}, peak memory about {} and the file's cached pages, about {:.0f} s\n",
+               options_.file_type->name, Totals(plan), FormatBytes(plan.disk_bytes),
+               FormatBytes(plan.peak_memory_bytes), std::ceil(plan.seconds));
   }
 
   // Tensors that lost most, worst first.
@@ -152,18 +178,23 @@ class QuantizeCommand : public Command {
     for (size_t i = 0; i < plan.tensors.size(); ++i) {
       if (plan.tensors[i].from != plan.tensors[i].to) order.push_back(i);
     }
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return report.tensors[a].relative_error > report.tensors[b].relative_error; });
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return report.tensors[a].relative_error > report.tensors[b].relative_error;
+    });
     order.resize(std::min<size_t>(order.size(), 5));
     return order;
   }
 
   std::string Summary(const QuantizePlan& plan, const QuantizeReport& report) const {
-    std::string text = fmt::format("{}: {}, {}; relative error of the weights {:.4f}; {:.1f} s and {:.1f} s to verify\n", out_, options_.file_type->name,
-                                   Totals(plan), report.relative_error, report.quantize_s, report.verify_s);
-    if (report.resumed_tensors > 0) text += fmt::format("  {} of {} tensors were there from the earlier run\n", report.resumed_tensors, plan.tensors.size());
+    std::string text =
+        fmt::format("{}: {}, {}; relative error of the weights {:.4f}; {:.1f} s and {:.1f} s to verify\n", out_,
+                    options_.file_type->name, Totals(plan), report.relative_error, report.quantize_s, report.verify_s);
+    if (report.resumed_tensors > 0)
+      text += fmt::format("  {} of {} tensors were there from the earlier run\n", report.resumed_tensors,
+                          plan.tensors.size());
     for (const size_t i : Worst(plan, report)) {
-      text += fmt::format("  {:<40} {:<7} error {:.4f}, at most {:.3g}\n", plan.tensors[i].name, Info(plan.tensors[i].to).name,
-                          report.tensors[i].relative_error, report.tensors[i].max_error);
+      text += fmt::format("  {:<40} {:<7} error {:.4f}, at most {:.3g}\n", plan.tensors[i].name,
+                          Info(plan.tensors[i].to).name, report.tensors[i].relative_error, report.tensors[i].max_error);
     }
     for (const TensorPlan& t : plan.tensors) {
       if (!t.note.empty()) text += fmt::format("  {}: {} ({})\n", t.name, Info(t.to).name, t.note);
@@ -194,8 +225,13 @@ class QuantizeCommand : public Command {
       const TensorPlan& t = plan.tensors[i];
       std::vector<int64_t> shape;
       for (int d = 0; d < t.shape.rank(); ++d) shape.push_back(t.shape[d]);
-      nlohmann::ordered_json tensor = {{"name", t.name}, {"shape", shape}, {"from", Info(t.from).name}, {"to", Info(t.to).name},
-                                       {"bytes", t.bytes()}, {"bits_per_weight", t.bits_per_weight()}, {"importance", t.importance}};
+      nlohmann::ordered_json tensor = {{"name", t.name},
+                                       {"shape", shape},
+                                       {"from", Info(t.from).name},
+                                       {"to", Info(t.to).name},
+                                       {"bytes", t.bytes()},
+                                       {"bits_per_weight", t.bits_per_weight()},
+                                       {"importance", t.importance}};
       if (!t.note.empty()) tensor["note"] = t.note;
       if (report != nullptr) {
         tensor["relative_error"] = report->tensors[i].relative_error;

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <numeric>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "cli/exit_codes.h"
 #include "cli/input.h"
@@ -31,7 +31,8 @@ std::string CleanPath(const std::string& path) {
 
 Result<void> CheckPaths(const FolderRequest& request, const std::string& out) {
   std::error_code ignored;
-  if (out.empty() || out.ends_with(".gguf")) return UsageError("OUT '" + out + "': these formats are folders; wanted the name of a new one");
+  if (out.empty() || out.ends_with(".gguf"))
+    return UsageError("OUT '" + out + "': these formats are folders; wanted the name of a new one");
   if (fs::equivalent(request.in, out, ignored)) return UsageError("IN and OUT are the same");
   if (request.plan_only) return {};
   if (fs::exists(out, ignored) && !request.force) return UsageError(out + " exists; --force replaces it");
@@ -39,7 +40,8 @@ Result<void> CheckPaths(const FolderRequest& request, const std::string& out) {
     return UsageError(out + " is no model folder (it has no config.json); --force does not replace it");
   }
   const std::string work = out + ".partial";
-  if (request.resume && !WorkFile::Exists(work)) return UsageError(work + " is not there: nothing to resume; start without --resume");
+  if (request.resume && !WorkFile::Exists(work))
+    return UsageError(work + " is not there: nothing to resume; start without --resume");
   if (!request.resume && !request.force && WorkFile::Exists(work)) {
     return UsageError(work + " is there, from a job that did not end; --resume goes on with it, --force starts again");
   }
@@ -52,14 +54,15 @@ std::string Totals(const FolderPlan& plan) {
     weights += static_cast<double>(t.rows * t.columns);
     bits += 8.0 * static_cast<double>(t.bytes);
   }
-  return fmt::format("{} to {}; {} layers at {:.2f} bits per weight, {} tensors kept", FormatBytes(plan.bytes_before), FormatBytes(plan.bytes),
-                     plan.tensors.size(), bits / weights, plan.kept);
+  return fmt::format("{} to {}; {} layers at {:.2f} bits per weight, {} tensors kept", FormatBytes(plan.bytes_before),
+                     FormatBytes(plan.bytes), plan.tensors.size(), bits / weights, plan.kept);
 }
 
 std::vector<size_t> Worst(const FolderReport& report) {
   std::vector<size_t> order(report.relative_error.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return report.relative_error[a] > report.relative_error[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return report.relative_error[a] > report.relative_error[b]; });
   order.resize(std::min<size_t>(order.size(), 5));
   return order;
 }
@@ -67,14 +70,17 @@ std::vector<size_t> Worst(const FolderReport& report) {
 std::string Table(const FolderRequest& request, const FolderPlan& plan) {
   std::string text;
   for (const FolderTensor& t : plan.tensors) {
-    text += fmt::format("{:<50} [{}, {}]  {} -> {:.2f} bits {:>12}\n", t.name, t.rows, t.columns, Info(t.dtype).name, t.bits_per_weight(), FormatBytes(t.bytes));
+    text += fmt::format("{:<50} [{}, {}]  {} -> {:.2f} bits {:>12}\n", t.name, t.rows, t.columns, Info(t.dtype).name,
+                        t.bits_per_weight(), FormatBytes(t.bytes));
   }
-  return text + fmt::format("{} in {}: {}\ndisk while working {}, peak memory about {} and the file's cached pages\n", request.scheme.method,
-                            request.scheme.format, Totals(plan), FormatBytes(plan.disk_bytes), FormatBytes(plan.peak_memory_bytes));
+  return text + fmt::format("{} in {}: {}\ndisk while working {}, peak memory about {} and the file's cached pages\n",
+                            request.scheme.method, request.scheme.format, Totals(plan), FormatBytes(plan.disk_bytes),
+                            FormatBytes(plan.peak_memory_bytes));
 }
 
 std::string Json(const FolderRequest& request, const FolderPlan& plan, const FolderReport* report) {
-  nlohmann::ordered_json json = {{"out", request.out}, {"method", request.scheme.method}, {"format", request.scheme.format}};
+  nlohmann::ordered_json json = {
+      {"out", request.out}, {"method", request.scheme.method}, {"format", request.scheme.format}};
   if (request.scheme.method == "rtn") {
     json["bits"] = request.scheme.bits;
     json["group"] = request.scheme.group;
@@ -95,7 +101,11 @@ std::string Json(const FolderRequest& request, const FolderPlan& plan, const Fol
   json["tensors"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     const FolderTensor& t = plan.tensors[i];
-    nlohmann::ordered_json tensor = {{"name", t.name}, {"shape", {t.rows, t.columns}}, {"from", Info(t.dtype).name}, {"bytes", t.bytes}, {"bits_per_weight", t.bits_per_weight()}};
+    nlohmann::ordered_json tensor = {{"name", t.name},
+                                     {"shape", {t.rows, t.columns}},
+                                     {"from", Info(t.dtype).name},
+                                     {"bytes", t.bytes},
+                                     {"bits_per_weight", t.bits_per_weight()}};
     if (report != nullptr) {
       tensor["relative_error"] = report->relative_error[i];
       tensor["max_error"] = report->max_error[i];
@@ -114,20 +124,25 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
   HONE_TRY(const auto checkpoint, OpenModel(request.in));
   HONE_TRY(const FolderPlan plan, PlanFolder(*checkpoint, *format));
-  if (request.plan_only) return WriteOut(flags.json ? Json(request, plan, nullptr) : Table(request, plan)) ? kExitDone : kExitFailed;
+  if (request.plan_only)
+    return WriteOut(flags.json ? Json(request, plan, nullptr) : Table(request, plan)) ? kExitDone : kExitFailed;
   ProgressLine progress("quantising", flags.progress());
   FolderRun run{.resume = request.resume, .overwrite = request.force};
   run.progress = [&](const char* stage, uint64_t done, uint64_t total) {
     progress.Update(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0, stage);
     return !Interrupted();
   };
-  HONE_TRY(const FolderReport report, QuantizeFolder(*checkpoint, *format, request.scheme, plan, out, run, runtime->runtime()));
+  HONE_TRY(const FolderReport report,
+           QuantizeFolder(*checkpoint, *format, request.scheme, plan, out, run, runtime->runtime()));
   progress.Clear();
   if (!flags.quiet) {
-    std::string text = fmt::format("{}: {} in {}, {}; relative error of the weights {:.4f}; {:.1f} s and {:.1f} s to verify\n", out, request.scheme.method,
-                                   request.scheme.format, Totals(plan), report.overall_error, report.quantize_s, report.verify_s);
+    std::string text =
+        fmt::format("{}: {} in {}, {}; relative error of the weights {:.4f}; {:.1f} s and {:.1f} s to verify\n", out,
+                    request.scheme.method, request.scheme.format, Totals(plan), report.overall_error, report.quantize_s,
+                    report.verify_s);
     for (const size_t i : Worst(report)) {
-      text += fmt::format("  {:<50} error {:.4f}, at most {:.3g}\n", plan.tensors[i].name, report.relative_error[i], report.max_error[i]);
+      text += fmt::format("  {:<50} error {:.4f}, at most {:.3g}\n", plan.tensors[i].name, report.relative_error[i],
+                          report.max_error[i]);
     }
     std::fputs(text.c_str(), stderr);
   }

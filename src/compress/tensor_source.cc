@@ -57,7 +57,8 @@ class FolderSource : public TensorSource {
     const std::vector<TensorInfo> infos = model_.tensors();
     order_.resize(infos.size());
     std::iota(order_.begin(), order_.end(), 0);
-    std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) { return GgufOrder(infos[a].name, infos[b].name); });
+    std::sort(order_.begin(), order_.end(),
+              [&](size_t a, size_t b) { return GgufOrder(infos[a].name, infos[b].name); });
     for (const size_t i : order_) tensors_.push_back(infos[i]);
     for (const auto& entry : model_.metadata()) {
       if (!IsAboutStorage(entry.first)) metadata_.push_back(entry);
@@ -86,10 +87,11 @@ std::unique_ptr<TensorSource> SourceFromGguf(std::shared_ptr<const Checkpoint> c
   return std::make_unique<GgufSource>(std::move(checkpoint));
 }
 
-Result<std::unique_ptr<TensorSource>> SourceFromFolder(std::shared_ptr<const Checkpoint> checkpoint,
-                                                       const std::vector<std::pair<std::string, GgufValue>>& vocabulary) {
+Result<std::unique_ptr<TensorSource>> SourceFromFolder(
+    std::shared_ptr<const Checkpoint> checkpoint, const std::vector<std::pair<std::string, GgufValue>>& vocabulary) {
   HONE_TRY(GgufExport model, GgufExport::Make(checkpoint, std::nullopt));
-  return std::unique_ptr<TensorSource>(std::make_unique<FolderSource>(std::move(model), checkpoint->path(), vocabulary));
+  return std::unique_ptr<TensorSource>(
+      std::make_unique<FolderSource>(std::move(model), checkpoint->path(), vocabulary));
 }
 
 }  // namespace hone

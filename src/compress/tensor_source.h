@@ -30,7 +30,7 @@ class TensorSource {
 // The tensors of a GGUF file as they are.
 std::unique_ptr<TensorSource> SourceFromGguf(std::shared_ptr<const Checkpoint> checkpoint);
 // A Hugging Face folder through models/gguf_export.h. `vocabulary`: metadata of the tokenizer, added to the model's.
-Result<std::unique_ptr<TensorSource>> SourceFromFolder(std::shared_ptr<const Checkpoint> checkpoint,
-                                                       const std::vector<std::pair<std::string, GgufValue>>& vocabulary);
+Result<std::unique_ptr<TensorSource>> SourceFromFolder(
+    std::shared_ptr<const Checkpoint> checkpoint, const std::vector<std::pair<std::string, GgufValue>>& vocabulary);
 
 }  // namespace hone

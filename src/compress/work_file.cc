@@ -118,7 +118,9 @@ Result<std::unique_ptr<WorkFile>> WorkFile::Open(const std::string& path, uint64
   if (resume) {
     HONE_RETURN_IF_ERROR(work->ReadLog(job, &same_job));
     if (!same_job) {
-      return UsageError(path + " is of another job (the input, the type or the importance matrix changed); start again without --resume");
+      return UsageError(
+          path +
+          " is of another job (the input, the type or the importance matrix changed); start again without --resume");
     }
   }
   if (ftruncate(work->fd_, static_cast<off_t>(work->bytes_)) != 0) return work->System("truncate");

@@ -18,8 +18,8 @@ namespace hone {
 // FNV-1a, to name a job by all that decides its result; continue with the last value as `hash`.
 uint64_t Fingerprint(std::string_view text, uint64_t hash = 0xcbf29ce484222325);
 
-// Names, sizes and times of change of a model's weights: the GGUF file, or the *.safetensors of a folder. Two runs see the
-// same input if they see the same text.
+// Names, sizes and times of change of a model's weights: the GGUF file, or the *.safetensors of a folder. Two runs see
+// the same input if they see the same text.
 std::string DescribeWeights(const std::string& path);
 
 class WorkFile {

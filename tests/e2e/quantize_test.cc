@@ -1,5 +1,5 @@
-// hone calibrate and hone quantize as users run them: a killed job goes on to the same bytes, a folder and its GGUF form
-// give the same file, errors have their exit codes, and the built-in model still answers.
+// hone calibrate and hone quantize as users run them: a killed job goes on to the same bytes, a folder and its GGUF
+// form give the same file, errors have their exit codes, and the built-in model still answers.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,9 +12,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
-#include <nlohmann/json.hpp>
 
 #include "base/test_shared.h"
 #include "formats/gguf.h"
@@ -31,7 +31,8 @@ class Quantize : public testing::Test {
 
   // The exit code; stdout and stderr go to files.
   int Hone(const std::string& args) {
-    const int status = std::system(("'" HONE_PROGRAM "' " + args + " >'" + folder_ + "out' 2>'" + folder_ + "err'").c_str());
+    const int status =
+        std::system(("'" HONE_PROGRAM "' " + args + " >'" + folder_ + "out' 2>'" + folder_ + "err'").c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   static std::string Bytes(const std::string& path) {
@@ -56,7 +57,8 @@ TEST_F(Quantize, AKilledJobGoesOnToTheSameBytes) {
     const pid_t child = fork();
     if (child == 0) {
       if (freopen("/dev/null", "w", stderr) == nullptr) _exit(126);
-      execl(HONE_PROGRAM, "hone", "quantize", builtin_.c_str(), killed.c_str(), "--type", "Q4_K_M", "--threads", "1", resume ? "--resume" : nullptr, nullptr);
+      execl(HONE_PROGRAM, "hone", "quantize", builtin_.c_str(), killed.c_str(), "--type", "Q4_K_M", "--threads", "1",
+            resume ? "--resume" : nullptr, nullptr);
       _exit(127);
     }
     ASSERT_GT(child, 0);
@@ -106,8 +108,12 @@ TEST_F(Quantize, CalibrationMakesAnImatrixThatIsUsed) {
   for (int i = 0; i < 200; ++i) text << "The quick brown fox number " << i << " jumps over the lazy dog.\n";
   text.close();
   const std::string imatrix = folder_ + "i.gguf", out = folder_ + "m.gguf";
-  ASSERT_EQ(Hone("calibrate" + Quoted(builtin_) + "-f" + Quoted(folder_ + "text") + "-o" + Quoted(imatrix) + "--chunk 128 --chunks 4"), 0) << Err();
-  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(out) + "--type Q4_K_S --json --imatrix" + Quoted(imatrix)), 0) << Err();
+  ASSERT_EQ(Hone("calibrate" + Quoted(builtin_) + "-f" + Quoted(folder_ + "text") + "-o" + Quoted(imatrix) +
+                 "--chunk 128 --chunks 4"),
+            0)
+      << Err();
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(out) + "--type Q4_K_S --json --imatrix" + Quoted(imatrix)), 0)
+      << Err();
   const auto report = nlohmann::json::parse(Out());
   int with_importance = 0;
   for (const auto& tensor : report["tensors"]) with_importance += tensor["importance"].get<bool>();
@@ -131,20 +137,20 @@ TEST_F(Quantize, FoldersAreWrittenAndPlansWriteNothing) {
 TEST_F(Quantize, WhatCannotBeDoneHasItsExitCode) {
   const std::string out = folder_ + "x.gguf";
   const auto code = [&](const std::string& flags) { return Hone("quantize" + Quoted(builtin_) + flags); };
-  EXPECT_EQ(code(Quoted(out)), 2);                                                    // neither --type nor --method
+  EXPECT_EQ(code(Quoted(out)), 2);  // neither --type nor --method
   EXPECT_EQ(code(Quoted(out) + "--type Q4_K_X"), 2);
   EXPECT_EQ(code(Quoted(out) + "--type IQ2_XS"), 2);
-  EXPECT_EQ(code(Quoted(folder_ + "x") + "--type Q4_0"), 2);                          // no .gguf
-  EXPECT_EQ(code(Quoted(out) + "--type Q4_0 --bits 4"), 2);                           // a flag of the other half
+  EXPECT_EQ(code(Quoted(folder_ + "x") + "--type Q4_0"), 2);  // no .gguf
+  EXPECT_EQ(code(Quoted(out) + "--type Q4_0 --bits 4"), 2);   // a flag of the other half
   EXPECT_EQ(code(Quoted(folder_ + "x") + "--method gptq"), 2);
   EXPECT_EQ(code(Quoted(folder_ + "x") + "--method fp8 --group 32"), 2);
-  EXPECT_EQ(code(Quoted(folder_ + "x") + "--method rtn --group 7"), 3);               // divides nothing
+  EXPECT_EQ(code(Quoted(folder_ + "x") + "--method rtn --group 7"), 3);  // divides nothing
   EXPECT_EQ(code(Quoted(out) + "--type Q4_0 --imatrix" + Quoted(folder_ + "none")), 3);
-  EXPECT_EQ(code(Quoted(out) + "--type Q4_0 --resume"), 2);                           // nothing to resume
+  EXPECT_EQ(code(Quoted(out) + "--type Q4_0 --resume"), 2);  // nothing to resume
   EXPECT_EQ(code(Quoted(folder_ + "no/such/folder/x.gguf") + "--type Q4_0"), 1);
   EXPECT_FALSE(fs::exists(out));
   ASSERT_EQ(code(Quoted(out) + "--type Q8_0"), 0) << Err();
-  EXPECT_EQ(code(Quoted(out) + "--type Q8_0"), 2);                                    // exists
+  EXPECT_EQ(code(Quoted(out) + "--type Q8_0"), 2);                                            // exists
   EXPECT_EQ(Hone("quantize" + Quoted(out) + Quoted(folder_ + "y.gguf") + "--type Q4_0"), 3);  // quantised already
   EXPECT_NE(Err().find("--allow-requantize"), std::string::npos);
   EXPECT_EQ(Hone("calibrate" + Quoted(builtin_) + "-f /dev/null -o" + Quoted(folder_ + "i.gguf")), 3);

@@ -1,5 +1,6 @@
 // fuzzes: compress
-// Importance matrices from arbitrary bytes, GGUF or the old form: an error, or finite numbers a column that can be used.
+// Importance matrices from arbitrary bytes, GGUF or the old form: an error, or finite numbers a column that can be
+// used.
 #include <sys/mman.h>
 #include <unistd.h>
 

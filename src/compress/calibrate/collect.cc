@@ -103,12 +103,15 @@ class Collector {
     const uint64_t few = static_cast<uint64_t>(sums.columns);
     std::string experts;
     for (size_t m = 0; m < sums.counts.size(); ++m) {
-      if (sums.counts[m] < few && sums.counts.size() > 1) experts += fmt::format("{}{} ({})", experts.empty() ? "" : ", ", m, sums.counts[m]);
+      if (sums.counts[m] < few && sums.counts.size() > 1)
+        experts += fmt::format("{}{} ({})", experts.empty() ? "" : ", ", m, sums.counts[m]);
     }
     if (!experts.empty()) {
-      report->warnings.push_back(fmt::format("{}: experts that saw fewer tokens than the {} columns: {}", name, few, experts));
+      report->warnings.push_back(
+          fmt::format("{}: experts that saw fewer tokens than the {} columns: {}", name, few, experts));
     } else if (sums.counts.size() == 1 && sums.counts[0] < few) {
-      report->warnings.push_back(fmt::format("{}: {} tokens for {} columns; more text would tell more", name, sums.counts[0], few));
+      report->warnings.push_back(
+          fmt::format("{}: {} tokens for {} columns; more text would tell more", name, sums.counts[0], few));
     }
   }
 
@@ -131,13 +134,15 @@ struct ChunkRunner::State {
 ChunkRunner::ChunkRunner(Model& model, int chunk_tokens) {
   const ModelConfig& config = model.config();
   const int blocks = BlockPool::BlocksFor(chunk_tokens);
-  state_ = std::make_unique<State>(model, KvCacheShape{KvType::kF32, config.layers, config.kv_heads, config.head_width, blocks});
+  state_ = std::make_unique<State>(
+      model, KvCacheShape{KvType::kF32, config.layers, config.kv_heads, config.head_width, blocks});
 }
 ChunkRunner::~ChunkRunner() = default;
 
 void ChunkRunner::Run(std::span<const int32_t> tokens) {
   const int rows = static_cast<int>(tokens.size());
-  const SequenceRows sequence{.first_row = 0, .rows = rows, .first_position = 0, .final_length = rows, .blocks = state_->table.data()};
+  const SequenceRows sequence{
+      .first_row = 0, .rows = rows, .first_position = 0, .final_length = rows, .blocks = state_->table.data()};
   float unused = 0;
   state_->model.Forward({.tokens = tokens, .sequences = {&sequence, 1}, .logit_rows = {}}, state_->layers, &unused);
 }
@@ -161,7 +166,9 @@ Result<Imatrix> CollectImatrix(Model& model, const Checkpoint& checkpoint, const
     runner.Run(chunk);
     report->tokens += chunk.size();
     if (const std::string bad = collector.FindBad(); !bad.empty()) {
-      state = InvalidInput(fmt::format("{}: the input of {} is NaN or infinite after {} tokens; the model is damaged or overflows", checkpoint.path(), bad, report->tokens));
+      state = InvalidInput(
+          fmt::format("{}: the input of {} is NaN or infinite after {} tokens; the model is damaged or overflows",
+                      checkpoint.path(), bad, report->tokens));
     } else if (progress && !progress(report->tokens, chunks * size)) {
       state = Error{ErrorCode::kCancelled, "stopped; nothing was written"};
     }

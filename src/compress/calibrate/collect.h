@@ -16,8 +16,8 @@ namespace hone {
 
 struct CalibrationText {
   std::vector<int32_t> tokens;
-  int chunk_tokens = 512;      // each chunk is a sequence of its own
-  int32_t bos = -1;            // replaces the first token of every chunk after the first; -1: none
+  int chunk_tokens = 512;  // each chunk is a sequence of its own
+  int32_t bos = -1;        // replaces the first token of every chunk after the first; -1: none
 };
 
 struct CalibrationReport {
@@ -25,15 +25,15 @@ struct CalibrationReport {
   std::vector<std::string> warnings;  // matrices with fewer tokens than columns, experts that saw few or none
 };
 
-// Sums of squares of the inputs of every matrix in a layer, under the names of a GGUF file of the model (stacked experts
-// as one entry). A text shorter than a chunk is one short chunk. `progress` gets tokens done and to do; false stops with
-// kCancelled. Errors: an input that is NaN or infinite, named. REQUIRES: the model was loaded from `checkpoint` with
-// max_rows >= chunk_tokens; ids are in the vocabulary.
+// Sums of squares of the inputs of every matrix in a layer, under the names of a GGUF file of the model (stacked
+// experts as one entry). A text shorter than a chunk is one short chunk. `progress` gets tokens done and to do; false
+// stops with kCancelled. Errors: an input that is NaN or infinite, named. REQUIRES: the model was loaded from
+// `checkpoint` with max_rows >= chunk_tokens; ids are in the vocabulary.
 Result<Imatrix> CollectImatrix(Model& model, const Checkpoint& checkpoint, const CalibrationText& text,
                                const std::function<bool(uint64_t, uint64_t)>& progress, CalibrationReport* report);
 
-// One pass of a chunk through the model with a cache of its own. `tokens`: at most max_rows. Whoever observes the model's
-// inputs sees them.
+// One pass of a chunk through the model with a cache of its own. `tokens`: at most max_rows. Whoever observes the
+// model's inputs sees them.
 class ChunkRunner {
  public:
   ChunkRunner(Model& model, int chunk_tokens);

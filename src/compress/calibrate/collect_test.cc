@@ -49,9 +49,12 @@ TEST_F(Collect, SumsAreThoseOfTheGoldenHiddenStates) {
   const auto weights = SafetensorsFile::Open(folder + "/model.safetensors");
   ASSERT_TRUE(golden && weights);
   int layers = 0;
-  for (; (*weights)->FindTensor("model.layers." + std::to_string(layers) + ".input_layernorm.weight") != nullptr; ++layers) {
-    const TensorView& state = (*golden)->FindTensor(layers == 0 ? "hidden.embed" : "hidden.layer." + std::to_string(layers - 1))->view;
-    const TensorView& norm = (*weights)->FindTensor("model.layers." + std::to_string(layers) + ".input_layernorm.weight")->view;
+  for (; (*weights)->FindTensor("model.layers." + std::to_string(layers) + ".input_layernorm.weight") != nullptr;
+       ++layers) {
+    const TensorView& state =
+        (*golden)->FindTensor(layers == 0 ? "hidden.embed" : "hidden.layer." + std::to_string(layers - 1))->view;
+    const TensorView& norm =
+        (*weights)->FindTensor("model.layers." + std::to_string(layers) + ".input_layernorm.weight")->view;
     ASSERT_TRUE(state.type == DType::kF32 && norm.type == DType::kF32);
     const int64_t width = norm.shape.back(), tokens = state.shape.elements() / width;
     std::vector<double> sums(width);
@@ -59,14 +62,16 @@ TEST_F(Collect, SumsAreThoseOfTheGoldenHiddenStates) {
       double square = 0;
       for (int64_t i = 0; i < width; ++i) square += std::pow(state.as<float>()[t * width + i], 2);
       for (int64_t i = 0; i < width; ++i) {
-        sums[i] += std::pow(state.as<float>()[t * width + i] * norm.as<float>()[i], 2) / (square / static_cast<double>(width) + kEps);
+        sums[i] += std::pow(state.as<float>()[t * width + i] * norm.as<float>()[i], 2) /
+                   (square / static_cast<double>(width) + kEps);
       }
     }
     for (const char* name : {"attn_q", "attn_k", "attn_v"}) {
       const ImatrixEntry& entry = imatrix->entries.at("blk." + std::to_string(layers) + "." + name + ".weight");
       ASSERT_EQ(entry.columns, width);
       EXPECT_EQ(entry.counts, std::vector<float>{static_cast<float>(tokens)});
-      for (int64_t i = 0; i < width; ++i) EXPECT_NEAR(entry.sums[i], sums[i], 1e-4 * sums[i] + 1e-6) << name << " layer " << layers << " " << i;
+      for (int64_t i = 0; i < width; ++i)
+        EXPECT_NEAR(entry.sums[i], sums[i], 1e-4 * sums[i] + 1e-6) << name << " layer " << layers << " " << i;
     }
   }
   EXPECT_GT(layers, 0);
@@ -85,7 +90,8 @@ TEST_F(Collect, FoldersAndGgufFilesGiveTheSameNamesAndSums) {
   ASSERT_EQ(a->entries.size(), b->entries.size());
   for (const auto& [name, entry] : a->entries) {
     ASSERT_TRUE(b->entries.count(name)) << name;
-    for (size_t i = 0; i < entry.sums.size(); ++i) EXPECT_NEAR(entry.sums[i], b->entries.at(name).sums[i], 1e-4 * entry.sums[i] + 1e-6) << name;
+    for (size_t i = 0; i < entry.sums.size(); ++i)
+      EXPECT_NEAR(entry.sums[i], b->entries.at(name).sums[i], 1e-4 * entry.sums[i] + 1e-6) << name;
   }
 }
 

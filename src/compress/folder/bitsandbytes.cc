@@ -17,7 +17,9 @@ void Store(const std::vector<T>& values, std::vector<std::byte>& out) {
   std::memcpy(out.data(), values.data(), values.size() * sizeof(T));
 }
 
-const char* TorchName(DType dtype) { return dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32"; }
+const char* TorchName(DType dtype) {
+  return dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
+}
 
 class Bitsandbytes4 : public LinearFormat {
  public:
@@ -44,14 +46,16 @@ class Bitsandbytes4 : public LinearFormat {
     std::memcpy(out[3].data(), DynamicMap().data(), 256 * sizeof(float));
     std::memcpy(out[4].data(), CodebookValues(codebook_).data(), 16 * sizeof(float));
     // Padded with spaces, which JSON allows, so that its size is known before the offset is.
-    std::string state = fmt::format("{{\"quant_type\": \"{}\", \"blocksize\": {}, \"dtype\": \"{}\", \"shape\": [{}, {}], \"nested_blocksize\": {}, "
-                                    "\"nested_dtype\": \"float32\", \"nested_offset\": {}}}", name(), kBlock, TorchName(m.dtype), m.rows, m.columns,
-                                    kNestedBlock, static_cast<double>(absmax.offset));
+    std::string state = fmt::format(
+        "{{\"quant_type\": \"{}\", \"blocksize\": {}, \"dtype\": \"{}\", \"shape\": [{}, {}], \"nested_blocksize\": "
+        "{}, "
+        "\"nested_dtype\": \"float32\", \"nested_offset\": {}}}",
+        name(), kBlock, TorchName(m.dtype), m.rows, m.columns, kNestedBlock, static_cast<double>(absmax.offset));
     state.resize(kStateBytes, ' ');
     std::memcpy(out[5].data(), state.data(), state.size());
   }
-  void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType, int64_t first, int64_t count,
-              float* w) const override {
+  void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType, int64_t first,
+              int64_t count, float* w) const override {
     const std::string_view state(reinterpret_cast<const char*>(out[5].data()), out[5].size());
     const std::string_view key = "\"nested_offset\": ";
     const float offset = std::strtof(state.data() + state.find(key) + key.size(), nullptr);
@@ -64,10 +68,15 @@ class Bitsandbytes4 : public LinearFormat {
     }
   }
   std::string ConfigJson(DType dtype) const override {
-    return fmt::format("{{\"_load_in_4bit\": true, \"_load_in_8bit\": false, \"bnb_4bit_compute_dtype\": \"{}\", \"bnb_4bit_quant_storage\": \"uint8\", "
-                       "\"bnb_4bit_quant_type\": \"{}\", \"bnb_4bit_use_double_quant\": true, \"llm_int8_enable_fp32_cpu_offload\": false, "
-                       "\"llm_int8_has_fp16_weight\": false, \"llm_int8_skip_modules\": null, \"llm_int8_threshold\": 6.0, \"load_in_4bit\": true, "
-                       "\"load_in_8bit\": false, \"quant_method\": \"bitsandbytes\"}}", TorchName(dtype), name());
+    return fmt::format(
+        "{{\"_load_in_4bit\": true, \"_load_in_8bit\": false, \"bnb_4bit_compute_dtype\": \"{}\", "
+        "\"bnb_4bit_quant_storage\": \"uint8\", "
+        "\"bnb_4bit_quant_type\": \"{}\", \"bnb_4bit_use_double_quant\": true, \"llm_int8_enable_fp32_cpu_offload\": "
+        "false, "
+        "\"llm_int8_has_fp16_weight\": false, \"llm_int8_skip_modules\": null, \"llm_int8_threshold\": 6.0, "
+        "\"load_in_4bit\": true, "
+        "\"load_in_8bit\": false, \"quant_method\": \"bitsandbytes\"}}",
+        TorchName(dtype), name());
   }
 
  private:
@@ -87,24 +96,30 @@ class Bitsandbytes8 : public LinearFormat {
   void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
       for (size_t r = begin; r < end; ++r) {
-        const float scale = QuantizeInt8Row({m.w + static_cast<int64_t>(r) * m.columns, static_cast<size_t>(m.columns)}, 0,
-                                            reinterpret_cast<int8_t*>(out[0].data() + static_cast<int64_t>(r) * m.columns)).absmax;
+        const float scale =
+            QuantizeInt8Row({m.w + static_cast<int64_t>(r) * m.columns, static_cast<size_t>(m.columns)}, 0,
+                            reinterpret_cast<int8_t*>(out[0].data() + static_cast<int64_t>(r) * m.columns))
+                .absmax;
         std::memcpy(out[1].data() + 4 * r, &scale, 4);
       }
     });
     out[2][0] = std::byte{0};  // rows one after the other
   }
-  void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType, int64_t first, int64_t count,
-              float* w) const override {
+  void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType, int64_t first,
+              int64_t count, float* w) const override {
     for (int64_t r = first; r < first + count; ++r) {
       const float scale = LoadAs(DType::kF32, out[1].data() + 4 * r) / 127;
-      for (int64_t i = 0; i < columns; ++i) *w++ = static_cast<float>(static_cast<int8_t>(out[0][r * columns + i])) * scale;
+      for (int64_t i = 0; i < columns; ++i)
+        *w++ = static_cast<float>(static_cast<int8_t>(out[0][r * columns + i])) * scale;
     }
   }
   std::string ConfigJson(DType) const override {
-    return "{\"_load_in_4bit\": false, \"_load_in_8bit\": true, \"bnb_4bit_compute_dtype\": \"float32\", \"bnb_4bit_quant_storage\": \"uint8\", "
-           "\"bnb_4bit_quant_type\": \"fp4\", \"bnb_4bit_use_double_quant\": false, \"llm_int8_enable_fp32_cpu_offload\": false, \"llm_int8_has_fp16_weight\": false, "
-           "\"llm_int8_skip_modules\": null, \"llm_int8_threshold\": 6.0, \"load_in_4bit\": false, \"load_in_8bit\": true, "
+    return "{\"_load_in_4bit\": false, \"_load_in_8bit\": true, \"bnb_4bit_compute_dtype\": \"float32\", "
+           "\"bnb_4bit_quant_storage\": \"uint8\", "
+           "\"bnb_4bit_quant_type\": \"fp4\", \"bnb_4bit_use_double_quant\": false, "
+           "\"llm_int8_enable_fp32_cpu_offload\": false, \"llm_int8_has_fp16_weight\": false, "
+           "\"llm_int8_skip_modules\": null, \"llm_int8_threshold\": 6.0, \"load_in_4bit\": false, \"load_in_8bit\": "
+           "true, "
            "\"quant_method\": \"bitsandbytes\"}";
   }
 };
@@ -114,6 +129,8 @@ class Bitsandbytes8 : public LinearFormat {
 Result<std::unique_ptr<LinearFormat>> MakeBitsandbytes4(const LinearScheme& scheme) {
   return std::unique_ptr<LinearFormat>(new Bitsandbytes4(scheme.method == "nf4" ? Codebook4::kNf4 : Codebook4::kFp4));
 }
-Result<std::unique_ptr<LinearFormat>> MakeBitsandbytes8(const LinearScheme&) { return std::unique_ptr<LinearFormat>(new Bitsandbytes8); }
+Result<std::unique_ptr<LinearFormat>> MakeBitsandbytes8(const LinearScheme&) {
+  return std::unique_ptr<LinearFormat>(new Bitsandbytes8);
+}
 
 }  // namespace hone

@@ -23,10 +23,13 @@ class TurnedFormat : public LinearFormat {
 
   Result<void> Check(int64_t rows, int64_t columns) const override {
     const int64_t group = Group(columns);
-    if (columns % group != 0) return Unsupported(fmt::format("{} columns are no whole groups of {}; choose a --group that divides them", columns, group));
+    if (columns % group != 0)
+      return Unsupported(
+          fmt::format("{} columns are no whole groups of {}; choose a --group that divides them", columns, group));
     if (awq_ && rows % 8 != 0) return Unsupported(fmt::format("{} rows: AWQ packs eight a word", rows));
     if (!awq_ && (columns % 32 != 0 || rows * scheme_.bits % 32 != 0)) {
-      return Unsupported(fmt::format("[{}, {}]: GPTQ packs whole 32-bit words of {}-bit codes both ways", rows, columns, scheme_.bits));
+      return Unsupported(fmt::format("[{}, {}]: GPTQ packs whole 32-bit words of {}-bit codes both ways", rows, columns,
+                                     scheme_.bits));
     }
     return {};
   }
@@ -53,11 +56,13 @@ class TurnedFormat : public LinearFormat {
           const float* x = m.w + static_cast<int64_t>(r) * m.columns + g * group;
           Grid grid = FindGrid(spec_, x, group);
           grid.scale = F16ToF32(std::max<uint16_t>(1, F32ToF16(grid.scale)));  // as stored; never 0
-          if (!scheme_.symmetric && !awq_) grid.zero = std::clamp(grid.zero, 0.0f, static_cast<float>(HighestCode(spec_)));
+          if (!scheme_.symmetric && !awq_)
+            grid.zero = std::clamp(grid.zero, 0.0f, static_cast<float>(HighestCode(spec_)));
           const uint16_t half = F32ToF16(grid.scale);
           std::memcpy(out[2].data() + 2 * (g * m.rows + static_cast<int64_t>(r)), &half, 2);
           zeros[r * groups + g] = static_cast<uint8_t>(grid.zero);
-          for (int64_t i = 0; i < group; ++i) codes[r * m.columns + g * group + i] = static_cast<uint8_t>(EncodeUniform(spec_, grid, x[i]));
+          for (int64_t i = 0; i < group; ++i)
+            codes[r * m.columns + g * group + i] = static_cast<uint8_t>(EncodeUniform(spec_, grid, x[i]));
         }
       }
     });
@@ -68,8 +73,8 @@ class TurnedFormat : public LinearFormat {
     }
   }
 
-  void Decode(std::span<const std::span<const std::byte>> out, int64_t rows, int64_t columns, DType, int64_t first, int64_t count,
-              float* w) const override {
+  void Decode(std::span<const std::span<const std::byte>> out, int64_t rows, int64_t columns, DType, int64_t first,
+              int64_t count, float* w) const override {
     const int64_t group = Group(columns);
     const int bits = scheme_.bits;
     const uint32_t mask = (1u << bits) - 1;
@@ -98,13 +103,19 @@ class TurnedFormat : public LinearFormat {
   std::string ConfigJson(DType) const override {
     const int64_t group = scheme_.group > 0 ? scheme_.group : -1;
     if (awq_) {
-      return fmt::format("{{\"bits\": 4, \"group_size\": {}, \"modules_to_not_convert\": null, \"quant_method\": \"awq\", \"version\": \"gemm\", "
-                         "\"zero_point\": true}}", group);
+      return fmt::format(
+          "{{\"bits\": 4, \"group_size\": {}, \"modules_to_not_convert\": null, \"quant_method\": \"awq\", "
+          "\"version\": \"gemm\", "
+          "\"zero_point\": true}}",
+          group);
     }
     const char* version = scheme_.symmetric ? "gptq" : "gptq_v2";
-    return fmt::format("{{\"bits\": {}, \"checkpoint_format\": \"{}\", \"desc_act\": false, \"format\": \"{}\", \"group_size\": {}, \"lm_head\": false, "
-                       "\"meta\": {{\"quantizer\": [\"hone:{}\"]}}, \"pack_dtype\": \"int32\", \"quant_method\": \"gptq\", \"sym\": {}}}",
-                       scheme_.bits, version, version, group, HONE_VERSION, scheme_.symmetric);
+    return fmt::format(
+        "{{\"bits\": {}, \"checkpoint_format\": \"{}\", \"desc_act\": false, \"format\": \"{}\", \"group_size\": {}, "
+        "\"lm_head\": false, "
+        "\"meta\": {{\"quantizer\": [\"hone:{}\"]}}, \"pack_dtype\": \"int32\", \"quant_method\": \"gptq\", \"sym\": "
+        "{}}}",
+        scheme_.bits, version, version, group, HONE_VERSION, scheme_.symmetric);
   }
   std::vector<std::pair<std::string, std::string>> Files(DType dtype) const override {
     if (awq_) return {};
@@ -119,8 +130,8 @@ class TurnedFormat : public LinearFormat {
     return static_cast<uint64_t>(r / 8 * 8 + kNibble[r % 8]);
   }
 
-  static void PackAwq(const std::vector<uint8_t>& codes, const std::vector<uint8_t>& zeros, int64_t rows, int64_t columns, int64_t groups,
-                      std::span<std::vector<std::byte>> out) {
+  static void PackAwq(const std::vector<uint8_t>& codes, const std::vector<uint8_t>& zeros, int64_t rows,
+                      int64_t columns, int64_t groups, std::span<std::vector<std::byte>> out) {
     for (int64_t i = 0; i < columns; ++i) {
       BitWriter words(out[0].data() + i * rows / 2);
       for (int64_t r = 0; r < rows; ++r) words.Put(AwqPlace(r), 4, codes[r * columns + i]);
@@ -131,8 +142,8 @@ class TurnedFormat : public LinearFormat {
     }
   }
 
-  void PackGptq(const std::vector<uint8_t>& codes, const std::vector<uint8_t>& zeros, int64_t rows, int64_t columns, int64_t groups,
-                std::span<std::vector<std::byte>> out) const {
+  void PackGptq(const std::vector<uint8_t>& codes, const std::vector<uint8_t>& zeros, int64_t rows, int64_t columns,
+                int64_t groups, std::span<std::vector<std::byte>> out) const {
     const int bits = scheme_.bits;
     const uint32_t mask = (1u << bits) - 1;
     std::vector<std::byte> column(columns * bits / 8);
@@ -140,11 +151,13 @@ class TurnedFormat : public LinearFormat {
       std::fill(column.begin(), column.end(), std::byte{0});
       BitWriter words(column.data());
       for (int64_t i = 0; i < columns; ++i) words.Put(i, bits, codes[r * columns + i]);
-      for (size_t w = 0; w < column.size() / 4; ++w) std::memcpy(out[0].data() + 4 * (static_cast<int64_t>(w) * rows + r), column.data() + 4 * w, 4);
+      for (size_t w = 0; w < column.size() / 4; ++w)
+        std::memcpy(out[0].data() + 4 * (static_cast<int64_t>(w) * rows + r), column.data() + 4 * w, 4);
     }
     for (int64_t g = 0; g < groups; ++g) {
       BitWriter words(out[1].data() + g * rows * bits / 8);
-      for (int64_t r = 0; r < rows; ++r) words.Put(r, bits, (zeros[r * groups + g] - (scheme_.symmetric ? 1u : 0u)) & mask);
+      for (int64_t r = 0; r < rows; ++r)
+        words.Put(r, bits, (zeros[r * groups + g] - (scheme_.symmetric ? 1u : 0u)) & mask);
     }
     for (int64_t i = 0; i < columns; ++i) {
       const int32_t g = static_cast<int32_t>(i / Group(columns));

@@ -14,12 +14,13 @@ namespace hone {
 
 Result<std::unique_ptr<LinearFormat>> MakeLinearFormat(const LinearScheme& scheme) {
   std::string known;
-#define HONE_LINEAR_FORMAT(method_name, format_name, Make)                                          \
-  if (scheme.method == method_name && scheme.format == format_name) return Make(scheme);            \
+#define HONE_LINEAR_FORMAT(method_name, format_name, Make)                               \
+  if (scheme.method == method_name && scheme.format == format_name) return Make(scheme); \
   known += (known.empty() ? "" : ", ") + std::string(method_name) + " in " + std::string(format_name);
 #include "compress/folder/formats.inc"
 #undef HONE_LINEAR_FORMAT
-  return UsageError("--method " + scheme.method + " with --format " + scheme.format + " is not there; wanted one of " + known);
+  return UsageError("--method " + scheme.method + " with --format " + scheme.format + " is not there; wanted one of " +
+                    known);
 }
 
 float RoundTo(DType dtype, float x) {

@@ -16,10 +16,10 @@
 namespace hone {
 
 struct LinearScheme {
-  std::string method;      // rtn, fp8, mxfp4, nvfp4, nf4, fp4, llm-int8
-  std::string format;      // compressed-tensors, gptq, awq, bitsandbytes
+  std::string method;  // rtn, fp8, mxfp4, nvfp4, nf4, fp4, llm-int8
+  std::string format;  // compressed-tensors, gptq, awq, bitsandbytes
   int bits = 4;
-  int64_t group = 128;     // columns; 0: a whole row
+  int64_t group = 128;  // columns; 0: a whole row
   bool symmetric = true;
 };
 
@@ -37,12 +37,14 @@ class LinearFormat {
   // Whether a weight of this shape can be written; an error says why not.
   virtual Result<void> Check(int64_t rows, int64_t columns) const = 0;
   // The tensors that take the place of `module`.weight.
-  virtual std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns, DType dtype) const = 0;
+  virtual std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns,
+                                          DType dtype) const = 0;
   // Their bytes, in that order. outputs[i] has the size of Outputs()[i].
-  virtual void Encode(const LinearWeight& weight, std::span<std::vector<std::byte>> outputs, ThreadPool& threads) const = 0;
+  virtual void Encode(const LinearWeight& weight, std::span<std::vector<std::byte>> outputs,
+                      ThreadPool& threads) const = 0;
   // What a reader makes of them: rows [first, first + count) to w.
-  virtual void Decode(std::span<const std::span<const std::byte>> outputs, int64_t rows, int64_t columns, DType dtype, int64_t first,
-                      int64_t count, float* w) const = 0;
+  virtual void Decode(std::span<const std::span<const std::byte>> outputs, int64_t rows, int64_t columns, DType dtype,
+                      int64_t first, int64_t count, float* w) const = 0;
   // quantization_config of config.json, a JSON object.
   virtual std::string ConfigJson(DType dtype) const = 0;
   // Further files of the folder: name, contents.

@@ -66,8 +66,10 @@ TEST(LinearFormat, SameTensorsAsTheRealTools) {
       const std::string module = tensor.name.substr(0, tensor.name.size() - 7);
       const std::vector<float> w = Halves(tensor.view);
       LinearWeight weight{w.data(), tensor.view.shape[0], tensor.view.shape[1], DType::kF16, Amax(w)};
-      for (const char* part : {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"}) {  // what engines fuse shares a scale
-        const bool attention = module.find("self_attn") != std::string::npos, fused_ffn = module.find("down") == std::string::npos;
+      for (const char* part :
+           {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"}) {  // what engines fuse shares a scale
+        const bool attention = module.find("self_attn") != std::string::npos,
+                   fused_ffn = module.find("down") == std::string::npos;
         if (module.find("o_proj") != std::string::npos || (!attention && !fused_ffn)) continue;
         const NamedTensor* other = (*base)->FindTensor(module.substr(0, module.rfind('.') + 1) + part + ".weight");
         if (other != nullptr) weight.shared_amax = std::max(weight.shared_amax, Amax(Halves(other->view)));
@@ -78,7 +80,8 @@ TEST(LinearFormat, SameTensorsAsTheRealTools) {
         ASSERT_NE(wanted, nullptr) << c.golden << " " << got.infos[i].name;
         EXPECT_EQ(Info(wanted->view.type).name, Info(got.infos[i].type).name) << c.golden << " " << got.infos[i].name;
         if (got.infos[i].name.find("quant_state") != std::string::npos) continue;  // the same JSON, padded
-        ASSERT_TRUE(wanted->view.shape == got.infos[i].shape) << c.golden << " " << got.infos[i].name << wanted->view.shape.ToString();
+        ASSERT_TRUE(wanted->view.shape == got.infos[i].shape)
+            << c.golden << " " << got.infos[i].name << wanted->view.shape.ToString();
         int64_t differ = 0;
         for (size_t b = 0; b < got.bytes[i].size(); ++b) differ += got.bytes[i][b] != wanted->view.data[b];
         // bitsandbytes searches its map of scales only approximately, and sums their mean in another order.
@@ -112,12 +115,13 @@ TEST(LinearFormat, PackedWords) {
       }
       EXPECT_EQ(std::memcmp(row.data(), packed.data + r * row.size(), row.size()), 0) << bits << " row " << r;
       for (int64_t i = 0; i < codes.shape[1]; ++i) {
-        EXPECT_EQ(static_cast<int>(GetBits(row.data(), i, bits)) - (1 << (bits - 1)), codes.as<int8_t>()[r * codes.shape[1] + i]);
+        EXPECT_EQ(static_cast<int>(GetBits(row.data(), i, bits)) - (1 << (bits - 1)),
+                  codes.as<int8_t>()[r * codes.shape[1] + i]);
       }
     }
   }
-  // GPTQ and AWQ: weights that are the codes minus the zeros of a golden file, so that its words must come out where the
-  // grid is the same (scale 1, a group that reaches both ends of the range).
+  // GPTQ and AWQ: weights that are the codes minus the zeros of a golden file, so that its words must come out where
+  // the grid is the same (scale 1, a group that reaches both ends of the range).
   for (const char* name : {"gptq-b2", "gptq-b3", "gptq-b4", "gptq-b8", "awq-gemm"}) {
     const auto file = SafetensorsFile::Open(folder + "/" + name + ".safetensors");
     ASSERT_TRUE(file);
@@ -144,14 +148,16 @@ TEST(LinearFormat, PackedWords) {
     (*format)->Decode(got.spans(), 32, 128, DType::kF32, 0, 32, back.data());
     if (whole) {
       EXPECT_EQ(std::memcmp(got.bytes[0].data(), view("qweight").data, got.bytes[0].size()), 0) << name;
-      EXPECT_EQ(std::memcmp(got.bytes[1].data(), view(awq ? "qzeros" : "qzeros_v2").data, got.bytes[1].size()), 0) << name;
+      EXPECT_EQ(std::memcmp(got.bytes[1].data(), view(awq ? "qzeros" : "qzeros_v2").data, got.bytes[1].size()), 0)
+          << name;
       EXPECT_EQ(back, w) << name;
     }
     // The golden's own words, read.
     std::vector<std::byte> ones(2 * 2 * 32);
     for (int i = 0; i < 64; ++i) StoreAs(DType::kF16, 1.0f, ones.data() + 2 * i);
     const TensorView &qweight = view("qweight"), &qzeros = view(awq ? "qzeros" : "qzeros_v2");
-    const std::span<const std::byte> words[] = {{qweight.data, qweight.bytes()}, {qzeros.data, qzeros.bytes()}, ones, {}};
+    const std::span<const std::byte> words[] = {
+        {qweight.data, qweight.bytes()}, {qzeros.data, qzeros.bytes()}, ones, {}};
     (*format)->Decode(words, 32, 128, DType::kF32, 0, 32, back.data());
     EXPECT_EQ(back, w) << name;
   }
@@ -177,17 +183,19 @@ TEST(LinearFormat, ShapesAndSchemesThatCannotWorkAreRefused) {
 
 TEST(LinearFormat, TinyWeightsKeepFiniteScales) {
   std::vector<float> w(64 * 64, 1e-30f);
-  for (const LinearScheme& scheme : {LinearScheme{"rtn", "compressed-tensors", 4, 32, true}, LinearScheme{"rtn", "compressed-tensors", 4, 32, false},
-                                     LinearScheme{"rtn", "gptq", 4, 32, true}, LinearScheme{"rtn", "awq", 4, 32, false},
-                                     LinearScheme{"fp8", "compressed-tensors"}, LinearScheme{"nvfp4", "compressed-tensors"},
-                                     LinearScheme{"mxfp4", "compressed-tensors"}, LinearScheme{"nf4", "bitsandbytes"}}) {
+  for (const LinearScheme& scheme :
+       {LinearScheme{"rtn", "compressed-tensors", 4, 32, true}, LinearScheme{"rtn", "compressed-tensors", 4, 32, false},
+        LinearScheme{"rtn", "gptq", 4, 32, true}, LinearScheme{"rtn", "awq", 4, 32, false},
+        LinearScheme{"fp8", "compressed-tensors"}, LinearScheme{"nvfp4", "compressed-tensors"},
+        LinearScheme{"mxfp4", "compressed-tensors"}, LinearScheme{"nf4", "bitsandbytes"}}) {
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
       const auto format = MakeLinearFormat(scheme);
       ASSERT_TRUE(format);
       const Encoded got = Encode(**format, "m", {w.data(), 64, 64, dtype, 1e-30f});
       std::vector<float> back(w.size());
       (*format)->Decode(got.spans(), 64, 64, dtype, 0, 64, back.data());
-      for (const float x : back) ASSERT_TRUE(std::isfinite(x) && std::fabs(x) < 1e-4f) << scheme.method << " " << scheme.format << " " << x;
+      for (const float x : back)
+        ASSERT_TRUE(std::isfinite(x) && std::fabs(x) < 1e-4f) << scheme.method << " " << scheme.format << " " << x;
     }
   }
 }

@@ -1,5 +1,5 @@
-// See quantize_folder.h. Finished layers lie in PATH.partial (work_file.h); the folder is put together in PATH.unverified
-// and renamed.
+// See quantize_folder.h. Finished layers lie in PATH.partial (work_file.h); the folder is put together in
+// PATH.unverified and renamed.
 #include "compress/folder/quantize_folder.h"
 
 #include <fmt/format.h>
@@ -48,9 +48,11 @@ Result<std::vector<Linear>> FindLinears(const Checkpoint& checkpoint) {
   std::vector<Linear> linears;
   std::set<std::string> seen;  // parts of a fused tensor share it
   for (const Weight& weight : map.weights()) {
-    const bool layer = weight.name.starts_with("blk.") && weight.name.ends_with(".weight") && weight.view.shape.rank() == 2;
+    const bool layer =
+        weight.name.starts_with("blk.") && weight.name.ends_with(".weight") && weight.view.shape.rank() == 2;
     const bool router = weight.name.find("ffn_gate_inp") != std::string::npos;
-    if (layer && !router && seen.insert(weight.file_name).second) linears.push_back({weight.file_name, FusedGroup(weight.name)});
+    if (layer && !router && seen.insert(weight.file_name).second)
+      linears.push_back({weight.file_name, FusedGroup(weight.name)});
   }
   return linears;
 }
@@ -76,10 +78,12 @@ Result<std::string> ConfigWith(const std::string& path, const std::string& value
 
 Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format) {
   if (!checkpoint.is_folder()) {
-    return Unsupported(checkpoint.path() + ": these formats are Hugging Face folders, and so must the input be; --type writes GGUF");
+    return Unsupported(checkpoint.path() +
+                       ": these formats are Hugging Face folders, and so must the input be; --type writes GGUF");
   }
   if (checkpoint.config() != nullptr && checkpoint.config()->Has("quantization_config")) {
-    return InvalidInput(checkpoint.path() + ": quantised already (config.json has quantization_config); start from the original");
+    return InvalidInput(checkpoint.path() +
+                        ": quantised already (config.json has quantization_config); start from the original");
   }
   HONE_TRY(const std::vector<Linear> linears, FindLinears(checkpoint));
   FolderPlan plan;
@@ -88,17 +92,20 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
   for (const Linear& linear : linears) {
     const TensorView& view = checkpoint.FindTensor(linear.name)->view;
     if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16) {
-      return InvalidInput(fmt::format("{}: {} is {}, wanted F32, F16 or BF16; start from the original", checkpoint.path(), linear.name, Info(view.type).name));
+      return InvalidInput(fmt::format("{}: {} is {}, wanted F32, F16 or BF16; start from the original",
+                                      checkpoint.path(), linear.name, Info(view.type).name));
     }
     if (view.shape.rank() != 2 || !linear.name.ends_with(".weight")) {
-      return Unsupported(fmt::format("{}: {} {} is no linear layer's matrix", checkpoint.path(), linear.name, view.shape.ToString()));
+      return Unsupported(
+          fmt::format("{}: {} {} is no linear layer's matrix", checkpoint.path(), linear.name, view.shape.ToString()));
     }
     FolderTensor tensor{linear.name, view.shape[0], view.shape[1], view.type, view.bytes(), 0};
     if (const Result<void> fits = format.Check(tensor.rows, tensor.columns); !fits) {
       refused += fmt::format("\n  {} {}: {}", linear.name, view.shape.ToString(), fits.error().message);
       continue;
     }
-    for (const TensorInfo& info : format.Outputs(Module(linear.name), tensor.rows, tensor.columns, view.type)) tensor.bytes += info.bytes();
+    for (const TensorInfo& info : format.Outputs(Module(linear.name), tensor.rows, tensor.columns, view.type))
+      tensor.bytes += info.bytes();
     largest = std::max<uint64_t>(largest, static_cast<uint64_t>(view.shape.elements()));
     plan.bytes += tensor.bytes;
     plan.tensors.push_back(std::move(tensor));
@@ -123,9 +130,15 @@ namespace {
 
 class Job {
  public:
-  Job(const Checkpoint& checkpoint, const LinearFormat& format, const LinearScheme& scheme, const FolderPlan& plan, std::string path,
-      const FolderRun& run, const Runtime& runtime)
-      : checkpoint_(checkpoint), format_(format), scheme_(scheme), plan_(plan), path_(std::move(path)), run_(run), runtime_(runtime) {
+  Job(const Checkpoint& checkpoint, const LinearFormat& format, const LinearScheme& scheme, const FolderPlan& plan,
+      std::string path, const FolderRun& run, const Runtime& runtime)
+      : checkpoint_(checkpoint),
+        format_(format),
+        scheme_(scheme),
+        plan_(plan),
+        path_(std::move(path)),
+        run_(run),
+        runtime_(runtime) {
     for (const FolderTensor& tensor : plan.tensors) total_ += tensor.bytes_before;
   }
 
@@ -134,7 +147,8 @@ class Job {
     HONE_RETURN_IF_ERROR(CheckDisk());
     HONE_TRY(const auto work, WorkFile::Open(path_ + ".partial", Fingerprint(), run_.resume));
     report_.resumed_tensors = work->pieces().size();
-    if (report_.resumed_tensors > plan_.tensors.size()) return InvalidInput(path_ + ".partial: does not fit the plan; start again without --resume");
+    if (report_.resumed_tensors > plan_.tensors.size())
+      return InvalidInput(path_ + ".partial: does not fit the plan; start again without --resume");
     if (format_.needs_shared_amax()) HONE_RETURN_IF_ERROR(FindSharedAmax());
     uint64_t done = 0;
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
@@ -164,9 +178,11 @@ class Job {
   static Error Stopped() { return {ErrorCode::kCancelled, "stopped; --resume goes on from here"}; }
 
   uint64_t Fingerprint() const {
-    uint64_t hash = hone::Fingerprint(fmt::format("{} {} {} {} {} {}", DescribeWeights(checkpoint_.path()), scheme_.method, scheme_.format,
-                                                  scheme_.bits, scheme_.group, scheme_.symmetric));
-    for (const FolderTensor& t : plan_.tensors) hash = hone::Fingerprint(fmt::format("{} {} {} {};", t.name, t.rows, t.columns, t.bytes), hash);
+    uint64_t hash =
+        hone::Fingerprint(fmt::format("{} {} {} {} {} {}", DescribeWeights(checkpoint_.path()), scheme_.method,
+                                      scheme_.format, scheme_.bits, scheme_.group, scheme_.symmetric));
+    for (const FolderTensor& t : plan_.tensors)
+      hash = hone::Fingerprint(fmt::format("{} {} {} {};", t.name, t.rows, t.columns, t.bytes), hash);
     return hash;
   }
 
@@ -176,8 +192,9 @@ class Job {
     const fs::space_info space = fs::space(parent.empty() ? "." : parent, error);
     if (error) return IoError(fmt::format("{}: {}", parent.string(), error.message()));
     if (space.available >= plan_.disk_bytes || run_.resume) return {};
-    return IoError(fmt::format("{}: {} MiB are free, this needs {} MiB (the folder and the work in progress); free space or write elsewhere",
-                               parent.string(), space.available >> 20, plan_.disk_bytes >> 20));
+    return IoError(fmt::format(
+        "{}: {} MiB are free, this needs {} MiB (the folder and the work in progress); free space or write elsewhere",
+        parent.string(), space.available >> 20, plan_.disk_bytes >> 20));
   }
 
   // The whole matrix as F32; an error names the first weight that is not finite.
@@ -198,8 +215,9 @@ class Job {
     checkpoint_.Release(view);
     for (const int64_t at : bad) {
       if (at < 0) continue;
-      return InvalidInput(fmt::format("{}: {}: row {}, column {} is {}; the model is damaged, nothing can be made of it", checkpoint_.path(),
-                                      tensor.name, at / tensor.columns, at % tensor.columns, (*w)[at]));
+      return InvalidInput(
+          fmt::format("{}: {}: row {}, column {} is {}; the model is damaged, nothing can be made of it",
+                      checkpoint_.path(), tensor.name, at / tensor.columns, at % tensor.columns, (*w)[at]));
     }
     return {};
   }
@@ -219,7 +237,8 @@ class Job {
   Result<void> Quantize(const FolderTensor& tensor, WorkFile& work) {
     HONE_RETURN_IF_ERROR(Load(tensor, &w_));
     std::vector<std::vector<std::byte>> outputs;
-    for (const TensorInfo& info : format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype)) outputs.emplace_back(info.bytes());
+    for (const TensorInfo& info : format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype))
+      outputs.emplace_back(info.bytes());
     const float amax = format_.needs_shared_amax() ? amax_.at(groups_.at(tensor.name)) : 0;
     format_.Encode({w_.data(), tensor.rows, tensor.columns, tensor.dtype, amax}, outputs, *runtime_.threads);
     for (const auto& output : outputs) HONE_RETURN_IF_ERROR(work.Append(output));
@@ -268,7 +287,9 @@ class Job {
     for (fs::directory_iterator it(checkpoint_.path(), error), end; !error && it != end; it.increment(error)) {
       const std::string name = it->path().filename();
       std::error_code ignored;
-      if (!it->is_regular_file(ignored) || name == "config.json" || name.find(".safetensors") != std::string::npos || name.ends_with(".bin") || name.ends_with(".gguf")) continue;
+      if (!it->is_regular_file(ignored) || name == "config.json" || name.find(".safetensors") != std::string::npos ||
+          name.ends_with(".bin") || name.ends_with(".gguf"))
+        continue;
       fs::copy_file(it->path(), fs::path(folder) / name, error);
       if (error) break;
     }
@@ -300,8 +321,8 @@ class Job {
       }
       back.resize(w_.size());
       runtime_.threads->ParallelFor(static_cast<size_t>(tensor.rows), 1, [&](size_t begin, size_t end) {
-        format_.Decode(outputs, tensor.rows, tensor.columns, tensor.dtype, static_cast<int64_t>(begin), static_cast<int64_t>(end - begin),
-                       back.data() + static_cast<int64_t>(begin) * tensor.columns);
+        format_.Decode(outputs, tensor.rows, tensor.columns, tensor.dtype, static_cast<int64_t>(begin),
+                       static_cast<int64_t>(end - begin), back.data() + static_cast<int64_t>(begin) * tensor.columns);
       });
       double mine = 0, mine_power = 0, max = 0;
       for (size_t i = 0; i < w_.size(); ++i) {
@@ -310,7 +331,9 @@ class Job {
         mine_power += double{w_[i]} * w_[i];
         max = std::max(max, std::fabs(e));
       }
-      if (!std::isfinite(mine)) return InvalidInput(fmt::format("{}: {} has weights too large for the format's scales", checkpoint_.path(), tensor.name));
+      if (!std::isfinite(mine))
+        return InvalidInput(
+            fmt::format("{}: {} has weights too large for the format's scales", checkpoint_.path(), tensor.name));
       report_.relative_error.push_back(mine_power > 0 ? std::sqrt(mine / mine_power) : std::sqrt(mine));
       report_.max_error.push_back(max);
       error += mine;
@@ -336,8 +359,9 @@ class Job {
 
 }  // namespace
 
-Result<FolderReport> QuantizeFolder(const Checkpoint& checkpoint, const LinearFormat& format, const LinearScheme& scheme, const FolderPlan& plan,
-                                    const std::string& path, const FolderRun& run, const Runtime& runtime) {
+Result<FolderReport> QuantizeFolder(const Checkpoint& checkpoint, const LinearFormat& format,
+                                    const LinearScheme& scheme, const FolderPlan& plan, const std::string& path,
+                                    const FolderRun& run, const Runtime& runtime) {
   return Job(checkpoint, format, scheme, plan, path, run, runtime).Run();
 }
 

@@ -1,6 +1,6 @@
-// A Hugging Face folder into another whose linear layers are quantised: planned before any work, one layer in memory at a
-// time, resumable, verified before it gets its name. Embeddings, norms, routers and lm_head stay as they are, and so do
-// all files beside the weights; config.json gains quantization_config.
+// A Hugging Face folder into another whose linear layers are quantised: planned before any work, one layer in memory at
+// a time, resumable, verified before it gets its name. Embeddings, norms, routers and lm_head stay as they are, and so
+// do all files beside the weights; config.json gains quantization_config.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ struct FolderTensor {
 };
 
 struct FolderPlan {
-  std::vector<FolderTensor> tensors;  // that are quantised
-  size_t kept = 0;                    // that are copied
+  std::vector<FolderTensor> tensors;                                            // that are quantised
+  size_t kept = 0;                                                              // that are copied
   uint64_t bytes_before = 0, bytes = 0, disk_bytes = 0, peak_memory_bytes = 0;  // of all
 };
 
@@ -45,7 +45,8 @@ struct FolderRun {
 };
 
 // `scheme` is what made `format`: it is part of what --resume compares.
-Result<FolderReport> QuantizeFolder(const Checkpoint& checkpoint, const LinearFormat& format, const LinearScheme& scheme, const FolderPlan& plan,
-                                    const std::string& path, const FolderRun& run, const Runtime& runtime);
+Result<FolderReport> QuantizeFolder(const Checkpoint& checkpoint, const LinearFormat& format,
+                                    const LinearScheme& scheme, const FolderPlan& plan, const std::string& path,
+                                    const FolderRun& run, const Runtime& runtime);
 
 }  // namespace hone

@@ -19,7 +19,8 @@ class QuantizeFolderTest : public testing::Test {
  protected:
   QuantizeFolderTest() { runtime_ = {&cpu_, cpu_.best_isa(), &threads_, nullptr, &clock_}; }
 
-  Result<FolderReport> Quantize(const std::string& in, const LinearScheme& scheme, const std::string& out, const FolderRun& run = {}) {
+  Result<FolderReport> Quantize(const std::string& in, const LinearScheme& scheme, const std::string& out,
+                                const FolderRun& run = {}) {
     HONE_TRY(const auto checkpoint, Checkpoint::Open(in));
     HONE_TRY(const auto format, MakeLinearFormat(scheme));
     HONE_TRY(const FolderPlan plan, PlanFolder(*checkpoint, *format));
@@ -46,10 +47,14 @@ TEST_F(QuantizeFolderTest, FoldersHoldTheTensorsAndTheConfigurationOfTheTools) {
   const struct {
     const char* golden;
     LinearScheme scheme;
-  } cases[] = {{"ct-pack-w4a16-asym", {"rtn", "compressed-tensors", 4, 32, false}}, {"ct-nvfp4a16", {"nvfp4", "compressed-tensors"}},
-               {"ct-fp8-channel-token", {"fp8", "compressed-tensors"}},             {"ct-mxfp4a16", {"mxfp4", "compressed-tensors"}},
-               {"bnb-nf4-dq", {"nf4", "bitsandbytes"}},                             {"bnb-int8", {"llm-int8", "bitsandbytes"}},
-               {"gptq-v1-b4-g32-sym", {"rtn", "gptq", 4, 32, true}},                {"awq-gemm-g32-asym", {"rtn", "awq", 4, 32, false}}};
+  } cases[] = {{"ct-pack-w4a16-asym", {"rtn", "compressed-tensors", 4, 32, false}},
+               {"ct-nvfp4a16", {"nvfp4", "compressed-tensors"}},
+               {"ct-fp8-channel-token", {"fp8", "compressed-tensors"}},
+               {"ct-mxfp4a16", {"mxfp4", "compressed-tensors"}},
+               {"bnb-nf4-dq", {"nf4", "bitsandbytes"}},
+               {"bnb-int8", {"llm-int8", "bitsandbytes"}},
+               {"gptq-v1-b4-g32-sym", {"rtn", "gptq", 4, 32, true}},
+               {"awq-gemm-g32-asym", {"rtn", "awq", 4, 32, false}}};
   for (const auto& c : cases) {
     const std::string out = Fresh(std::string("folder_") + c.golden);
     const auto report = Quantize(foreign + "/base", c.scheme, out);
@@ -59,17 +64,20 @@ TEST_F(QuantizeFolderTest, FoldersHoldTheTensorsAndTheConfigurationOfTheTools) {
     const auto mine = SafetensorsFile::OpenFolder(out), theirs = SafetensorsFile::OpenFolder(foreign + "/" + c.golden);
     ASSERT_TRUE(mine && theirs);
     EXPECT_EQ((*mine)->tensors().size(), (*theirs)->tensors().size()) << c.golden;
-    const bool codes_are_ours = std::string(c.golden).starts_with("ct-");  // the others searched, or sum in another order
+    const bool codes_are_ours =
+        std::string(c.golden).starts_with("ct-");  // the others searched, or sum in another order
     for (const NamedTensor& tensor : (*theirs)->tensors()) {
       const NamedTensor* got = (*mine)->FindTensor(tensor.name);
       ASSERT_NE(got, nullptr) << c.golden << " " << tensor.name;
       if (tensor.name.find("quant_state") != std::string::npos) continue;
       EXPECT_TRUE(got->view.shape == tensor.view.shape) << c.golden << " " << tensor.name;
       if (codes_are_ours) {
-        EXPECT_EQ(std::memcmp(got->view.data, tensor.view.data, got->view.bytes()), 0) << c.golden << " " << tensor.name;
+        EXPECT_EQ(std::memcmp(got->view.data, tensor.view.data, got->view.bytes()), 0)
+            << c.golden << " " << tensor.name;
       }
     }
-    const auto config = JsonConfig::Read(out + "/config.json"), wanted = JsonConfig::Read(foreign + "/" + c.golden + "/config.json");
+    const auto config = JsonConfig::Read(out + "/config.json"),
+               wanted = JsonConfig::Read(foreign + "/" + c.golden + "/config.json");
     ASSERT_TRUE(config && wanted);
     const auto quantization = config->Object("quantization_config"), golden = wanted->Object("quantization_config");
     ASSERT_TRUE(quantization && golden);
@@ -84,14 +92,16 @@ TEST_F(QuantizeFolderTest, FoldersHoldTheTensorsAndTheConfigurationOfTheTools) {
       }
     }
     if (golden->Has("config_groups")) {
-      const auto group = quantization->Object("config_groups")->Object("group_0"), golden_group = golden->Object("config_groups")->Object("group_0");
+      const auto group = quantization->Object("config_groups")->Object("group_0"),
+                 golden_group = golden->Object("config_groups")->Object("group_0");
       ASSERT_TRUE(group && golden_group);
       EXPECT_EQ(group->Dump(), golden_group->Dump()) << c.golden;
     }
     EXPECT_EQ(fs::exists(out + "/quantize_config.json"), std::string(c.golden).starts_with("gptq"));
     EXPECT_FALSE(fs::exists(out + ".partial"));
     // It is quantised now.
-    EXPECT_NE(Quantize(out, c.scheme, Fresh("folder_twice")).error().message.find("quantised already"), std::string::npos);
+    EXPECT_NE(Quantize(out, c.scheme, Fresh("folder_twice")).error().message.find("quantised already"),
+              std::string::npos);
   }
 }
 
@@ -103,7 +113,8 @@ TEST_F(QuantizeFolderTest, AStoppedJobGoesOnToTheSameBytes) {
   for (const int stop_after : {0, 5, 16}) {
     fs::remove_all(path);
     int calls = 0;
-    const auto stopped = Quantize(base, scheme, path, {.progress = [&](const char*, uint64_t, uint64_t) { return calls++ < stop_after; }});
+    const auto stopped = Quantize(base, scheme, path,
+                                  {.progress = [&](const char*, uint64_t, uint64_t) { return calls++ < stop_after; }});
     ASSERT_FALSE(stopped);
     EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
     EXPECT_FALSE(fs::exists(path));
@@ -119,7 +130,8 @@ TEST_F(QuantizeFolderTest, WhatCannotWorkIsRefusedBeforeAnyWork) {
   const std::string out = Fresh("folder_refused");
   const auto refused = Quantize(base, {"rtn", "compressed-tensors", 4, 128, true}, out);  // ffn is 192 wide
   ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("layers.1.mlp.down_proj.weight [128, 192]"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("layers.1.mlp.down_proj.weight [128, 192]"), std::string::npos)
+      << refused.error().message;
   EXPECT_FALSE(fs::exists(out + ".partial"));
 }
 

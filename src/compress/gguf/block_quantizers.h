@@ -19,8 +19,8 @@ bool UsesImportance(DType type);
 
 // Writes one row. The same bits on every CPU and for every level of `isa`. Thread-safe, allocates nothing.
 // `importance`: how much each column counts [n], or nullptr.
-// REQUIRES: CanQuantize(type), n is a multiple of the type's block, x is finite, `out` holds BytesFor(type, n) bytes and
-// is aligned to 2 bytes; the CPU has `isa`.
+// REQUIRES: CanQuantize(type), n is a multiple of the type's block, x is finite, `out` holds BytesFor(type, n) bytes
+// and is aligned to 2 bytes; the CPU has `isa`.
 void QuantizeRow(DType type, Isa isa, const float* x, int64_t n, const float* importance, std::byte* out);
 
 }  // namespace hone

@@ -56,7 +56,8 @@ void ExpectSameBytes(const std::string& wanted_path, const std::string& folder, 
                     importance == sums.end() ? nullptr : importance->second.data(), row.data());
         different += std::memcmp(row.data(), tensor.view.data + r * row.size(), row.size()) != 0;
       }
-      EXPECT_EQ(different, 0) << wanted_path << " " << tensor.name << " " << IsaName(isa) << " of " << source.shape.rows() << " rows";
+      EXPECT_EQ(different, 0) << wanted_path << " " << tensor.name << " " << IsaName(isa) << " of "
+                              << source.shape.rows() << " rows";
     }
     ++quantized;
   }
@@ -65,15 +66,16 @@ void ExpectSameBytes(const std::string& wanted_path, const std::string& folder, 
 
 TEST(BlockQuantizers, SameBytesAsLlamaQuantize) {
   HONE_NEED_SHARED(folder, "data/quant");
-  for (const char* type : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K_S", "Q4_K_S", "Q5_K_S", "Q6_K", "IQ4_NL",
-                           "IQ4_XS", "MXFP4_MOE", "TQ2_0"}) {
+  for (const char* type : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K_S", "Q4_K_S", "Q5_K_S", "Q6_K",
+                           "IQ4_NL", "IQ4_XS", "MXFP4_MOE", "TQ2_0"}) {
     ExpectSameBytes(folder + "/pure-" + type + ".gguf", folder, false);
   }
 }
 
 TEST(BlockQuantizers, SameBytesAsLlamaQuantizeWithImportance) {
   HONE_NEED_SHARED(folder, "data/quant");
-  for (const char* type : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K_S", "Q4_K_S", "Q5_K_S", "Q6_K", "IQ4_NL", "IQ4_XS"}) {
+  for (const char* type :
+       {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K_S", "Q4_K_S", "Q5_K_S", "Q6_K", "IQ4_NL", "IQ4_XS"}) {
     ExpectSameBytes(folder + "/imat-" + type + ".gguf", folder, true);
   }
 }
@@ -120,9 +122,9 @@ TEST(BlockQuantizers, ErrorIsAsItsBitsAllow) {
   Rng rng(3);
   std::vector<float> x(4096), back(4096);
   for (float& v : x) v = static_cast<float>(rng.Uniform() * 2 - 1);
-  const std::map<DType, double> relative = {{DType::kQ4_0, 0.08},  {DType::kQ4_1, 0.07},   {DType::kQ5_0, 0.04},
-                                            {DType::kQ5_1, 0.035}, {DType::kQ8_0, 0.005},  {DType::kQ2_K, 0.32},
-                                            {DType::kQ3_K, 0.16},  {DType::kQ4_K, 0.07},   {DType::kQ5_K, 0.035},
+  const std::map<DType, double> relative = {{DType::kQ4_0, 0.08},  {DType::kQ4_1, 0.07},    {DType::kQ5_0, 0.04},
+                                            {DType::kQ5_1, 0.035}, {DType::kQ8_0, 0.005},   {DType::kQ2_K, 0.32},
+                                            {DType::kQ3_K, 0.16},  {DType::kQ4_K, 0.07},    {DType::kQ5_K, 0.035},
                                             {DType::kQ6_K, 0.02},  {DType::kIQ4_NL, 0.085}, {DType::kIQ4_XS, 0.085},
                                             {DType::kMXFP4, 0.15}, {DType::kTQ2_0, 0.55}};
   for (const DType type : QuantizableTypes()) {

@@ -189,7 +189,8 @@ inline void QuantizeScaleMinBlocks(const float* x, int64_t n, const float* impor
         }
       }
     }
-    SearchScaleAndMin<32>(top, importance != nullptr ? kImportanceGrid : plain, xs, weights, 8 * count, scales, mins, codes);
+    SearchScaleAndMin<32>(top, importance != nullptr ? kImportanceGrid : plain, xs, weights, 8 * count, scales, mins,
+                          codes);
     for (int b = 0; b < count; ++b) {
       Block& block = blocks[first + b];
       const float *scale = scales + 8 * b, *min = mins + 8 * b;
@@ -217,7 +218,8 @@ inline void QuantizeScaleMinBlocks(const float* x, int64_t n, const float* impor
       for (int j = 0; j < 8; ++j) {
         const float d = F16ToF32(block.d) * static_cast<float>(ls[j]);
         if (d == 0) continue;
-        Recode(xs + b * kSuper + 32 * j, 32, d, F16ToF32(block.dmin) * static_cast<float>(lm[j]), 0, top, code + 32 * j);
+        Recode(xs + b * kSuper + 32 * j, 32, d, F16ToF32(block.dmin) * static_cast<float>(lm[j]), 0, top,
+               code + 32 * j);
       }
       pack(block, code);
     }
@@ -225,28 +227,28 @@ inline void QuantizeScaleMinBlocks(const float* x, int64_t n, const float* impor
 }
 
 void QuantizeRowQ4_K(const float* x, int64_t n, const float* importance, std::byte* out) {
-  QuantizeScaleMinBlocks<BlockQ4_K>(x, n, importance, 15, {-1.0f, 0.1f, 20, false}, out,
-                                    [](BlockQ4_K& block, const uint8_t* code) {
-    for (int j = 0; j < 4; ++j) {
-      for (int l = 0; l < 32; ++l) {
-        block.qs[32 * j + l] = static_cast<uint8_t>(code[64 * j + l] | (code[64 * j + 32 + l] << 4));
-      }
-    }
-  });
+  QuantizeScaleMinBlocks<BlockQ4_K>(
+      x, n, importance, 15, {-1.0f, 0.1f, 20, false}, out, [](BlockQ4_K& block, const uint8_t* code) {
+        for (int j = 0; j < 4; ++j) {
+          for (int l = 0; l < 32; ++l) {
+            block.qs[32 * j + l] = static_cast<uint8_t>(code[64 * j + l] | (code[64 * j + 32 + l] << 4));
+          }
+        }
+      });
 }
 
 void QuantizeRowQ5_K(const float* x, int64_t n, const float* importance, std::byte* out) {
-  QuantizeScaleMinBlocks<BlockQ5_K>(x, n, importance, 31, {-0.5f, 0.1f, 15, false}, out,
-                                    [](BlockQ5_K& block, const uint8_t* code) {
-    std::memset(block.qh, 0, sizeof(block.qh));
-    for (int j = 0; j < 4; ++j) {
-      for (int l = 0; l < 32; ++l) {
-        const int low = code[64 * j + l], high = code[64 * j + 32 + l];
-        block.qs[32 * j + l] = static_cast<uint8_t>((low & 15) | ((high & 15) << 4));
-        block.qh[l] |= static_cast<uint8_t>(((low >> 4) << (2 * j)) | ((high >> 4) << (2 * j + 1)));
-      }
-    }
-  });
+  QuantizeScaleMinBlocks<BlockQ5_K>(
+      x, n, importance, 31, {-0.5f, 0.1f, 15, false}, out, [](BlockQ5_K& block, const uint8_t* code) {
+        std::memset(block.qh, 0, sizeof(block.qh));
+        for (int j = 0; j < 4; ++j) {
+          for (int l = 0; l < 32; ++l) {
+            const int low = code[64 * j + l], high = code[64 * j + 32 + l];
+            block.qs[32 * j + l] = static_cast<uint8_t>((low & 15) | ((high & 15) << 4));
+            block.qh[l] |= static_cast<uint8_t>(((low >> 4) << (2 * j)) | ((high >> 4) << (2 * j + 1)));
+          }
+        }
+      });
 }
 
 void QuantizeRowQ6_K(const float* x, int64_t n, const float* importance, std::byte* out) {

@@ -117,10 +117,18 @@ void QuantizeWithMin(const float* x, int64_t n, const float* importance, std::by
   }
 }
 
-void QuantizeRowQ4_0(const float* x, int64_t n, const float* w, std::byte* out) { QuantizeSymmetric<BlockQ4_0, 4>(x, n, w, out); }
-void QuantizeRowQ5_0(const float* x, int64_t n, const float* w, std::byte* out) { QuantizeSymmetric<BlockQ5_0, 5>(x, n, w, out); }
-void QuantizeRowQ4_1(const float* x, int64_t n, const float* w, std::byte* out) { QuantizeWithMin<BlockQ4_1, 4>(x, n, w, out); }
-void QuantizeRowQ5_1(const float* x, int64_t n, const float* w, std::byte* out) { QuantizeWithMin<BlockQ5_1, 5>(x, n, w, out); }
+void QuantizeRowQ4_0(const float* x, int64_t n, const float* w, std::byte* out) {
+  QuantizeSymmetric<BlockQ4_0, 4>(x, n, w, out);
+}
+void QuantizeRowQ5_0(const float* x, int64_t n, const float* w, std::byte* out) {
+  QuantizeSymmetric<BlockQ5_0, 5>(x, n, w, out);
+}
+void QuantizeRowQ4_1(const float* x, int64_t n, const float* w, std::byte* out) {
+  QuantizeWithMin<BlockQ4_1, 4>(x, n, w, out);
+}
+void QuantizeRowQ5_1(const float* x, int64_t n, const float* w, std::byte* out) {
+  QuantizeWithMin<BlockQ5_1, 5>(x, n, w, out);
+}
 
 // Rounds half away from zero.
 void QuantizeRowQ8_0(const float* x, int64_t n, const float*, std::byte* out) {

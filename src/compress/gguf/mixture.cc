@@ -24,13 +24,15 @@ int LayerOf(std::string_view name) {
 
 std::string Upper(std::string_view text) {
   std::string upper(text);
-  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return upper;
 }
 
 class Chooser {
  public:
-  Chooser(const std::vector<TensorInfo>& tensors, const MixtureOptions& options) : options_(options), id_(options.file_type->id) {
+  Chooser(const std::vector<TensorInfo>& tensors, const MixtureOptions& options)
+      : options_(options), id_(options.file_type->id) {
     for (const TensorInfo& tensor : tensors) {
       has_output_ |= tensor.name == "output.weight";
       attn_v_count_ += IsValue(tensor.name);
@@ -97,23 +99,33 @@ class Chooser {
     const int i = options_.experts > 1 ? std::max(0, LayerOf(name)) : counted, n = options_.layers;
     const bool early = i < n / 8;
     switch (id_) {
-      case Id::kQ2_K: return DType::kQ3_K;
-      case Id::kQ2_K_S: return early ? DType::kQ4_K : plain;
-      case Id::kQ3_K_M: return FalconOr(i < n / 16 ? DType::kQ5_K : DType::kQ4_K, i < n / 16 ? DType::kQ5_K
-                                        : UseMoreBits(i, n)                                  ? DType::kQ4_K
-                                                                                             : DType::kQ3_K);
-      case Id::kQ3_K_L: return FalconOr(DType::kQ5_K, DType::kQ4_K);
+      case Id::kQ2_K:
+        return DType::kQ3_K;
+      case Id::kQ2_K_S:
+        return early ? DType::kQ4_K : plain;
+      case Id::kQ3_K_M:
+        return FalconOr(i < n / 16 ? DType::kQ5_K : DType::kQ4_K, i < n / 16          ? DType::kQ5_K
+                                                                  : UseMoreBits(i, n) ? DType::kQ4_K
+                                                                                      : DType::kQ3_K);
+      case Id::kQ3_K_L:
+        return FalconOr(DType::kQ5_K, DType::kQ4_K);
       case Id::kQ4_K_M:
-        return FalconOr(UseMoreBits(i, n) ? DType::kQ6_K : plain, i < n / 16         ? DType::kQ6_K
+        return FalconOr(UseMoreBits(i, n) ? DType::kQ6_K : plain, i < n / 16          ? DType::kQ6_K
                                                                   : UseMoreBits(i, n) ? DType::kQ5_K
                                                                                       : DType::kQ4_K);
       case Id::kIQ4_NL:
-      case Id::kIQ4_XS: return early && !options_.importance ? DType::kQ5_K : plain;
-      case Id::kQ5_K_M: return UseMoreBits(i, n) ? DType::kQ6_K : plain;
-      case Id::kQ4_K_S: return early && options_.architecture != "falcon" ? DType::kQ5_K : plain;
-      case Id::kQ4_0: return early && options_.importance ? DType::kQ4_1 : plain;
-      case Id::kQ5_0: return early && options_.importance ? DType::kQ5_1 : plain;
-      default: return plain;
+      case Id::kIQ4_XS:
+        return early && !options_.importance ? DType::kQ5_K : plain;
+      case Id::kQ5_K_M:
+        return UseMoreBits(i, n) ? DType::kQ6_K : plain;
+      case Id::kQ4_K_S:
+        return early && options_.architecture != "falcon" ? DType::kQ5_K : plain;
+      case Id::kQ4_0:
+        return early && options_.importance ? DType::kQ4_1 : plain;
+      case Id::kQ5_0:
+        return early && options_.importance ? DType::kQ5_1 : plain;
+      default:
+        return plain;
     }
   }
   DType FalconOr(DType usual, DType falcon) const { return options_.architecture == "falcon" ? falcon : usual; }
@@ -125,10 +137,14 @@ class Chooser {
       return low ? DType::kQ5_K : plain;
     }
     switch (id_) {
-      case Id::kQ2_K: return DType::kQ3_K;
-      case Id::kQ3_K_M: return DType::kQ4_K;
-      case Id::kQ3_K_L: return DType::kQ5_K;
-      default: return plain;
+      case Id::kQ2_K:
+        return DType::kQ3_K;
+      case Id::kQ3_K_M:
+        return DType::kQ4_K;
+      case Id::kQ3_K_L:
+        return DType::kQ5_K;
+      default:
+        return plain;
     }
   }
 
@@ -143,12 +159,18 @@ DType Smaller(DType type) {
   switch (type) {
     case DType::kQ2_K:
     case DType::kQ3_K:
-    case DType::kTQ2_0: return DType::kQ4_0;
-    case DType::kQ4_K: return DType::kQ5_0;
-    case DType::kQ5_K: return DType::kQ5_1;
-    case DType::kQ6_K: return DType::kQ8_0;
-    case DType::kIQ4_XS: return DType::kIQ4_NL;
-    default: return DType::kF16;
+    case DType::kTQ2_0:
+      return DType::kQ4_0;
+    case DType::kQ4_K:
+      return DType::kQ5_0;
+    case DType::kQ5_K:
+      return DType::kQ5_1;
+    case DType::kQ6_K:
+      return DType::kQ8_0;
+    case DType::kIQ4_XS:
+      return DType::kIQ4_NL;
+    default:
+      return DType::kF16;
   }
 }
 
@@ -172,21 +194,35 @@ Result<const GgufFileType*> FindGgufFileType(std::string_view name) {
     names += (names.empty() ? "" : ", ") + std::string(type.name);
   }
   if (wanted == "F32" || wanted == "F16" || wanted == "BF16") {
-    return UsageError("--type " + wanted + " is no quantisation; hone convert --type " + std::string(name) + " writes it");
+    return UsageError("--type " + wanted + " is no quantisation; hone convert --type " + std::string(name) +
+                      " writes it");
   }
   const bool known = wanted.starts_with("IQ1") || wanted.starts_with("IQ2") || wanted.starts_with("IQ3") ||
                      wanted.starts_with("TQ1") || wanted == "Q1_0" || wanted == "Q2_0" || wanted == "NVFP4";
-  return UsageError("--type " + std::string(name) + (known ? ": hone does not write that type; wanted one of "
-                                                           : ": unknown; wanted one of ") + names);
+  return UsageError("--type " + std::string(name) +
+                    (known ? ": hone does not write that type; wanted one of " : ": unknown; wanted one of ") + names);
 }
 
 bool IsQuantizable(const TensorInfo& tensor) {
   const std::string& name = tensor.name;
   if (!name.ends_with("weight") || tensor.shape.rank() < 2) return false;
-  static constexpr std::array<std::string_view, 17> kKept = {
-      "_norm.weight",       "ffn_gate_inp",    "altup",          "laurel",        "per_layer_model_proj", "position_embd.weight",
-      "token_types.weight", "ssm_conv1d",      "shortconv.conv", "time_mix_first", "time_mix_w",          "time_mix_v",
-      "time_mix_a",         "time_mix_g",      "time_mix_lerp",  "attn_rel_b",    "inp_gate"};
+  static constexpr std::array<std::string_view, 17> kKept = {"_norm.weight",
+                                                             "ffn_gate_inp",
+                                                             "altup",
+                                                             "laurel",
+                                                             "per_layer_model_proj",
+                                                             "position_embd.weight",
+                                                             "token_types.weight",
+                                                             "ssm_conv1d",
+                                                             "shortconv.conv",
+                                                             "time_mix_first",
+                                                             "time_mix_w",
+                                                             "time_mix_v",
+                                                             "time_mix_a",
+                                                             "time_mix_g",
+                                                             "time_mix_lerp",
+                                                             "attn_rel_b",
+                                                             "inp_gate"};
   return std::none_of(kKept.begin(), kKept.end(), [&](std::string_view part) { return Contains(name, part); });
 }
 
@@ -207,7 +243,8 @@ std::vector<TensorType> ChooseTypes(const std::vector<TensorInfo>& tensors, cons
     while (tensor.shape.back() % Info(type).block_elements != 0) type = Smaller(type);
     std::string note;
     if (type != wanted) {
-      note = "rows of " + std::to_string(tensor.shape.back()) + " are no whole blocks of " + std::string(Info(wanted).name);
+      note = "rows of " + std::to_string(tensor.shape.back()) + " are no whole blocks of " +
+             std::string(Info(wanted).name);
     }
     types.push_back({type, std::move(note)});
   }

@@ -24,7 +24,8 @@ std::vector<TensorInfo> Llama1b() {
     add("ffn_gate", 8192, 2048), add("ffn_up", 8192, 2048), add("ffn_down", 2048, 8192);
     tensors.push_back({layer + "attn_norm.weight", DType::kF32, Shape{2048}});
   }
-  std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) { return GgufOrder(a.name, b.name); });
+  std::sort(tensors.begin(), tensors.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return GgufOrder(a.name, b.name); });
   return tensors;
 }
 
@@ -39,7 +40,8 @@ TEST(Mixture, SameTypesAsLlamaQuantize) {
     ASSERT_TRUE(type) << type.error().message;
     const auto wanted = golden->Object(name);
     ASSERT_TRUE(wanted);
-    const auto types = ChooseTypes(tensors, {.file_type = *type, .architecture = "llama", .layers = 16, .heads = 32, .kv_heads = 8});
+    const auto types =
+        ChooseTypes(tensors, {.file_type = *type, .architecture = "llama", .layers = 16, .heads = 32, .kv_heads = 8});
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (!IsQuantizable(tensors[i])) continue;
       std::string found(Info(types[i].type).name), golden_name = *wanted->String(tensors[i].name);
@@ -57,7 +59,9 @@ TEST(Mixture, RowsThatBlocksDoNotDivideFallBack) {
                                            {"blk.0.ffn_up.weight", DType::kF16, Shape{64, 40}},
                                            {"blk.0.ffn_gate_inp.weight", DType::kF32, Shape{8, 256}}};
   const auto choose = [&](const char* name) {
-    return ChooseTypes(tensors, {.file_type = *FindGgufFileType(name), .architecture = "llama", .layers = 1, .heads = 9, .kv_heads = 3});
+    return ChooseTypes(
+        tensors,
+        {.file_type = *FindGgufFileType(name), .architecture = "llama", .layers = 1, .heads = 9, .kv_heads = 3});
   };
   EXPECT_EQ(choose("Q4_K_M")[0].type, DType::kQ5_0);
   EXPECT_NE(choose("Q4_K_M")[0].note, "");
@@ -71,9 +75,14 @@ TEST(Mixture, RowsThatBlocksDoNotDivideFallBack) {
 
 TEST(Mixture, ImportanceMovesTheFirstDownProjectionsOfOldTypes) {
   std::vector<TensorInfo> tensors;
-  for (int i = 0; i < 16; ++i) tensors.push_back({"blk." + std::to_string(i) + ".ffn_down.weight", DType::kF32, Shape{256, 256}});
-  const auto types = ChooseTypes(tensors, {.file_type = *FindGgufFileType("Q5_0"), .importance = true, .architecture = "llama",
-                                           .layers = 16, .heads = 4, .kv_heads = 4});
+  for (int i = 0; i < 16; ++i)
+    tensors.push_back({"blk." + std::to_string(i) + ".ffn_down.weight", DType::kF32, Shape{256, 256}});
+  const auto types = ChooseTypes(tensors, {.file_type = *FindGgufFileType("Q5_0"),
+                                           .importance = true,
+                                           .architecture = "llama",
+                                           .layers = 16,
+                                           .heads = 4,
+                                           .kv_heads = 4});
   for (int i = 0; i < 16; ++i) EXPECT_EQ(types[i].type, i < 2 ? DType::kQ5_1 : DType::kQ5_0) << i;
 }
 

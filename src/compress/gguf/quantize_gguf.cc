@@ -34,7 +34,8 @@ int64_t FirstNumber(const std::vector<std::pair<std::string, GgufValue>>& metada
     if (name != key) continue;
     if (const auto* u = std::get_if<uint64_t>(&value.value)) return static_cast<int64_t>(*u);
     if (const auto* i = std::get_if<int64_t>(&value.value)) return *i;
-    if (const auto* us = std::get_if<std::vector<uint64_t>>(&value.value); us && !us->empty()) return static_cast<int64_t>(us->front());
+    if (const auto* us = std::get_if<std::vector<uint64_t>>(&value.value); us && !us->empty())
+      return static_cast<int64_t>(us->front());
     if (const auto* is = std::get_if<std::vector<int64_t>>(&value.value); is && !is->empty()) return is->front();
   }
   return 0;
@@ -50,7 +51,8 @@ std::string Architecture(const std::vector<std::pair<std::string, GgufValue>>& m
 
 MixtureOptions Mixture(const TensorSource& source, const QuantizeOptions& options) {
   const auto& metadata = source.metadata();
-  MixtureOptions mixture{.file_type = options.file_type, .pure = options.pure, .importance = options.imatrix != nullptr};
+  MixtureOptions mixture{
+      .file_type = options.file_type, .pure = options.pure, .importance = options.imatrix != nullptr};
   mixture.architecture = Architecture(metadata);
   const auto number = [&](const char* key) {
     return static_cast<int>(std::clamp<int64_t>(FirstNumber(metadata, mixture.architecture + key), 0, 1 << 20));
@@ -66,11 +68,14 @@ MixtureOptions Mixture(const TensorSource& source, const QuantizeOptions& option
 Result<void> CheckInput(const TensorSource& source, const TensorPlan& tensor, const QuantizeOptions& options) {
   if (tensor.from == tensor.to) return {};
   if (!CanDequantize(tensor.from)) {
-    return Unsupported(fmt::format("{}: {} is {}, which hone does not read as numbers", source.path(), tensor.name, Info(tensor.from).name));
+    return Unsupported(fmt::format("{}: {} is {}, which hone does not read as numbers", source.path(), tensor.name,
+                                   Info(tensor.from).name));
   }
   if (IsBlock(tensor.from) && !options.allow_requantize) {
-    return InvalidInput(fmt::format("{}: {} is {} already; quantising twice loses more than once. Start from the original "
-                                    "(F32, F16, BF16), or give --allow-requantize", source.path(), tensor.name, Info(tensor.from).name));
+    return InvalidInput(
+        fmt::format("{}: {} is {} already; quantising twice loses more than once. Start from the original "
+                    "(F32, F16, BF16), or give --allow-requantize",
+                    source.path(), tensor.name, Info(tensor.from).name));
   }
   return {};
 }
@@ -82,8 +87,9 @@ Result<bool> FindImportance(const TensorPlan& tensor, const QuantizeOptions& opt
   if (found == options.imatrix->entries.end()) return false;
   const int64_t columns = tensor.shape.back(), matrices = tensor.shape.rank() > 2 ? tensor.shape[0] : 1;
   if (found->second.columns != columns || found->second.matrices() != matrices) {
-    return InvalidInput(fmt::format("{}: {} has {} x {} numbers, the tensor needs {} x {}; it is of another model", options.imatrix_path,
-                                    tensor.name, found->second.matrices(), found->second.columns, matrices, columns));
+    return InvalidInput(fmt::format("{}: {} has {} x {} numbers, the tensor needs {} x {}; it is of another model",
+                                    options.imatrix_path, tensor.name, found->second.matrices(), found->second.columns,
+                                    matrices, columns));
   }
   return true;
 }
@@ -138,8 +144,10 @@ void AddMetadata(const QuantizeOptions& options, QuantizePlan* plan) {
   if (!options.imatrix->datasets.empty()) {
     metadata.emplace_back("quantize.imatrix.dataset", GgufValue::String(options.imatrix->datasets.front()));
   }
-  metadata.emplace_back("quantize.imatrix.entries_count", GgufValue::U32(static_cast<uint32_t>(options.imatrix->entries.size())));
-  if (options.imatrix->chunks > 0) metadata.emplace_back("quantize.imatrix.chunks_count", GgufValue::U32(options.imatrix->chunks));
+  metadata.emplace_back("quantize.imatrix.entries_count",
+                        GgufValue::U32(static_cast<uint32_t>(options.imatrix->entries.size())));
+  if (options.imatrix->chunks > 0)
+    metadata.emplace_back("quantize.imatrix.chunks_count", GgufValue::U32(options.imatrix->chunks));
 }
 
 }  // namespace
@@ -158,17 +166,26 @@ Result<QuantizePlan> PlanQuantize(const TensorSource& source, const QuantizeOpti
       ++quantized;
       const bool wanted = options.imatrix != nullptr && UsesImportance(tensor.to) && tensor.name.starts_with("blk.");
       without += wanted && !tensor.importance;
-      const bool needs = options.file_type->id == GgufFileTypeId::kQ2_K_S && tensor.to == DType::kQ2_K && tensor.name != "token_embd.weight";
+      const bool needs = options.file_type->id == GgufFileTypeId::kQ2_K_S && tensor.to == DType::kQ2_K &&
+                         tensor.name != "token_embd.weight";
       if (needs && !tensor.importance) {
-        return UsageError(fmt::format("Q2_K_S needs an importance matrix (--imatrix; hone calibrate makes one), and it must hold {}", tensor.name));
+        return UsageError(
+            fmt::format("Q2_K_S needs an importance matrix (--imatrix; hone calibrate makes one), and it must hold {}",
+                        tensor.name));
       }
     }
     plan.tensors.push_back(std::move(tensor));
   }
   if (plan.tensors.empty()) return InvalidInput(source.path() + ": no tensors to quantise");
-  if (quantized == 0) return InvalidInput(fmt::format("{}: nothing to do: every tensor is {} or stays as it is", source.path(), options.file_type->name));
-  if (without > 0) plan.warnings.push_back(fmt::format("{}: {} matrices of the model are not in it and are quantised without importance", options.imatrix_path, without));
-  if (mixture.layers == 0 && !options.pure) plan.warnings.push_back(source.path() + ": no block_count; rules by layer do not apply");
+  if (quantized == 0)
+    return InvalidInput(
+        fmt::format("{}: nothing to do: every tensor is {} or stays as it is", source.path(), options.file_type->name));
+  if (without > 0)
+    plan.warnings.push_back(
+        fmt::format("{}: {} matrices of the model are not in it and are quantised without importance",
+                    options.imatrix_path, without));
+  if (mixture.layers == 0 && !options.pure)
+    plan.warnings.push_back(source.path() + ": no block_count; rules by layer do not apply");
   plan.metadata = source.metadata();
   AddMetadata(options, &plan);
   Estimate(runtime, &plan);
@@ -198,8 +215,8 @@ bool FindBad(const float* row, int64_t n, int64_t index, BadWeight* bad) {
 
 class Job {
  public:
-  Job(const TensorSource& source, const QuantizePlan& plan, std::string path, const QuantizeOptions& options, const QuantizeRun& run,
-      const Runtime& runtime)
+  Job(const TensorSource& source, const QuantizePlan& plan, std::string path, const QuantizeOptions& options,
+      const QuantizeRun& run, const Runtime& runtime)
       : source_(source), plan_(plan), path_(std::move(path)), options_(options), run_(run), runtime_(runtime) {
     for (const TensorPlan& tensor : plan.tensors) total_ += static_cast<uint64_t>(tensor.shape.elements());
   }
@@ -210,7 +227,8 @@ class Job {
     HONE_TRY(const auto work, WorkFile::Open(WorkPath(), Fingerprint(), run_.resume));
     report_.resumed_tensors = work->pieces().size();
     for (size_t i = 0; i < work->pieces().size(); ++i) {
-      if (i >= plan_.tensors.size() || work->pieces()[i] != plan_.tensors[i].bytes()) return InvalidInput(WorkPath() + ": does not fit the plan; start again without --resume");
+      if (i >= plan_.tensors.size() || work->pieces()[i] != plan_.tensors[i].bytes())
+        return InvalidInput(WorkPath() + ": does not fit the plan; start again without --resume");
       done_ += static_cast<uint64_t>(plan_.tensors[i].shape.elements());
     }
     for (size_t i = work->pieces().size(); i < plan_.tensors.size(); ++i) HONE_RETURN_IF_ERROR(Quantize(i, *work));
@@ -236,11 +254,15 @@ class Job {
   uint64_t Fingerprint() const {
     uint64_t hash = hone::Fingerprint(DescribeWeights(source_.path()));
     for (const TensorPlan& t : plan_.tensors) {
-      hash = hone::Fingerprint(fmt::format("{} {} {} {} {};", t.name, t.shape.ToString(), Info(t.from).name, Info(t.to).name, t.importance), hash);
+      hash = hone::Fingerprint(
+          fmt::format("{} {} {} {} {};", t.name, t.shape.ToString(), Info(t.from).name, Info(t.to).name, t.importance),
+          hash);
       if (!t.importance) continue;
       const ImatrixEntry& entry = options_.imatrix->entries.at(t.name);
-      hash = hone::Fingerprint({reinterpret_cast<const char*>(entry.sums.data()), entry.sums.size() * sizeof(float)}, hash);
-      hash = hone::Fingerprint({reinterpret_cast<const char*>(entry.counts.data()), entry.counts.size() * sizeof(float)}, hash);
+      hash = hone::Fingerprint({reinterpret_cast<const char*>(entry.sums.data()), entry.sums.size() * sizeof(float)},
+                               hash);
+      hash = hone::Fingerprint(
+          {reinterpret_cast<const char*>(entry.counts.data()), entry.counts.size() * sizeof(float)}, hash);
     }
     return hash;
   }
@@ -255,23 +277,28 @@ class Job {
     uint64_t there = run_.resume ? fs::file_size(WorkPath(), ignored) : 0;
     if (ignored) there = 0;
     if (space.available + there >= plan_.disk_bytes) return {};
-    return IoError(fmt::format("{}: {} MiB are free, this needs {} MiB (the file and the work in progress); free space or write elsewhere",
-                               folder.string(), space.available >> 20, plan_.disk_bytes >> 20));
+    return IoError(fmt::format(
+        "{}: {} MiB are free, this needs {} MiB (the file and the work in progress); free space or write elsewhere",
+        folder.string(), space.available >> 20, plan_.disk_bytes >> 20));
   }
 
-  bool Advance(const char* stage, uint64_t done, uint64_t total) const { return !run_.progress || run_.progress(stage, done, total); }
+  bool Advance(const char* stage, uint64_t done, uint64_t total) const {
+    return !run_.progress || run_.progress(stage, done, total);
+  }
   static Error Stopped() { return {ErrorCode::kCancelled, "stopped; --resume goes on from here"}; }
 
   // fn(first row, rows) over chunks of a tensor.
   template <typename Fn>
   Result<void> ForChunks(const TensorPlan& tensor, Fn fn) const {
-    const int64_t rows = tensor.shape.rows(), step = std::max<int64_t>(1, kChunkWeights / std::max<int64_t>(1, tensor.shape.back()));
+    const int64_t rows = tensor.shape.rows(),
+                  step = std::max<int64_t>(1, kChunkWeights / std::max<int64_t>(1, tensor.shape.back()));
     for (int64_t first = 0; first < rows; first += step) HONE_RETURN_IF_ERROR(fn(first, std::min(step, rows - first)));
     return {};
   }
 
   // Rows as the file holds them, in `out`.
-  BadWeight QuantizeRows(size_t index, int64_t first, int64_t count, const std::vector<float>& importance, std::byte* out) {
+  BadWeight QuantizeRows(size_t index, int64_t first, int64_t count, const std::vector<float>& importance,
+                         std::byte* out) {
     const TensorPlan& tensor = plan_.tensors[index];
     const int64_t n = tensor.shape.back(), row_bytes = static_cast<int64_t>(BytesFor(tensor.to, n));
     const int64_t matrix_rows = tensor.shape.rank() > 1 ? tensor.shape[tensor.shape.rank() - 2] : 1;
@@ -281,7 +308,8 @@ class Job {
     if (!same && input_.size() < static_cast<size_t>(count * n)) input_.resize(count * n);
     runtime_.threads->ParallelFor(static_cast<size_t>(count), 1, [&](size_t begin, size_t end) {
       if (same) {
-        source_.ReadRows(index, first + static_cast<int64_t>(begin), static_cast<int64_t>(end - begin), tensor.from, out + begin * row_bytes);
+        source_.ReadRows(index, first + static_cast<int64_t>(begin), static_cast<int64_t>(end - begin), tensor.from,
+                         out + begin * row_bytes);
         return;
       }
       for (size_t r = begin; r < end; ++r) {
@@ -296,7 +324,8 @@ class Job {
         std::byte* to = out + r * row_bytes;
         if (CanQuantize(tensor.to)) {
           const int64_t matrix = (first + static_cast<int64_t>(r)) / matrix_rows;
-          QuantizeRow(tensor.to, runtime_.isa, row, n, importance.empty() ? nullptr : importance.data() + matrix * n, to);
+          QuantizeRow(tensor.to, runtime_.isa, row, n, importance.empty() ? nullptr : importance.data() + matrix * n,
+                      to);
         } else {
           for (int64_t i = 0; i < n; ++i) reinterpret_cast<uint16_t*>(to)[i] = F32ToF16(row[i]);
         }
@@ -307,14 +336,16 @@ class Job {
 
   Result<void> Quantize(size_t index, WorkFile& work) {
     const TensorPlan& tensor = plan_.tensors[index];
-    const std::vector<float> importance = tensor.importance ? Imatrix::Importance(options_.imatrix->entries.at(tensor.name)) : std::vector<float>();
+    const std::vector<float> importance =
+        tensor.importance ? Imatrix::Importance(options_.imatrix->entries.at(tensor.name)) : std::vector<float>();
     HONE_RETURN_IF_ERROR(ForChunks(tensor, [&](int64_t first, int64_t count) -> Result<void> {
       if (!Advance("quantising", done_, total_)) return Stopped();
       output_.resize(BytesFor(tensor.to, tensor.shape.back()) * count);
       const BadWeight bad = QuantizeRows(index, first, count, importance, output_.data());
       if (bad.row >= 0) {
-        return InvalidInput(fmt::format("{}: {}: row {}, column {} is {}; the model is damaged, nothing can be made of it", source_.path(),
-                                        tensor.name, bad.row, bad.column, bad.value));
+        return InvalidInput(
+            fmt::format("{}: {}: row {}, column {} is {}; the model is damaged, nothing can be made of it",
+                        source_.path(), tensor.name, bad.row, bad.column, bad.value));
       }
       done_ += static_cast<uint64_t>(count * tensor.shape.back());
       return work.Append(output_);
@@ -329,7 +360,8 @@ class Job {
     const std::string prefix = "." + unverified.filename().string() + ".partial-";
     std::vector<fs::path> old;
     std::error_code ignored;
-    for (fs::directory_iterator it(unverified.has_parent_path() ? unverified.parent_path() : ".", ignored), end; !ignored && it != end; it.increment(ignored)) {
+    for (fs::directory_iterator it(unverified.has_parent_path() ? unverified.parent_path() : ".", ignored), end;
+         !ignored && it != end; it.increment(ignored)) {
       if (it->path().filename().string().starts_with(prefix)) old.push_back(it->path());
     }
     for (const fs::path& file : old) fs::remove(file, ignored);
@@ -359,7 +391,8 @@ class Job {
   // Reads the file back and compares every weight with the source.
   Result<void> Verify(const std::string& path) {
     HONE_TRY(const auto file, GgufFile::Open(path));
-    if (file->tensors().size() != plan_.tensors.size()) return Error{ErrorCode::kInternal, path + ": tensors are missing after writing"};
+    if (file->tensors().size() != plan_.tensors.size())
+      return Error{ErrorCode::kInternal, path + ": tensors are missing after writing"};
     double error = 0, power = 0;
     uint64_t done = 0;
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
@@ -375,10 +408,12 @@ class Job {
         return Compare(i, written.view, first, count, &sums);
       }));
       if (sums.bad_row >= 0) {
-        return InvalidInput(fmt::format("{}: {}: row {} has weights too large for the scales of {}; choose another type", source_.path(),
-                                        tensor.name, sums.bad_row, Info(tensor.to).name));
+        return InvalidInput(
+            fmt::format("{}: {}: row {} has weights too large for the scales of {}; choose another type",
+                        source_.path(), tensor.name, sums.bad_row, Info(tensor.to).name));
       }
-      report_.tensors.push_back({sums.power > 0 ? std::sqrt(sums.error / sums.power) : std::sqrt(sums.error), sums.max});
+      report_.tensors.push_back(
+          {sums.power > 0 ? std::sqrt(sums.error / sums.power) : std::sqrt(sums.error), sums.max});
       error += sums.error;
       power += sums.power;
       file->Release(written.view);
@@ -395,7 +430,8 @@ class Job {
       output_.resize(written.row_bytes() * count);
       source_.ReadRows(index, first, count, tensor.from, output_.data());
       const bool equal = std::memcmp(output_.data(), written.data + first * written.row_bytes(), output_.size()) == 0;
-      return equal ? Result<void>() : Error{ErrorCode::kInternal, fmt::format("{}: {} reads back with other bytes", path_, tensor.name)};
+      return equal ? Result<void>()
+                   : Error{ErrorCode::kInternal, fmt::format("{}: {} reads back with other bytes", path_, tensor.name)};
     }
     std::mutex mutex;
     const size_t needed = static_cast<size_t>(runtime_.threads->count()) * 2 * n;

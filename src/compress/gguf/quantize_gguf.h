@@ -32,7 +32,9 @@ struct TensorPlan {
   bool importance = false;
   std::string note;  // why not the file type's own rule
   uint64_t bytes() const { return BytesFor(to, shape.elements()); }
-  double bits_per_weight() const { return shape.elements() == 0 ? 0 : 8.0 * static_cast<double>(bytes()) / static_cast<double>(shape.elements()); }
+  double bits_per_weight() const {
+    return shape.elements() == 0 ? 0 : 8.0 * static_cast<double>(bytes()) / static_cast<double>(shape.elements());
+  }
 };
 
 struct QuantizePlan {
@@ -56,7 +58,7 @@ struct QuantizeReport {
   std::vector<TensorReport> tensors;  // as the plan's
   double relative_error = 0;          // over all tensors whose type changed
   double quantize_s = 0, verify_s = 0;
-  size_t resumed_tensors = 0;         // taken from an earlier run
+  size_t resumed_tensors = 0;  // taken from an earlier run
 };
 
 struct QuantizeRun {

@@ -29,7 +29,8 @@ class QuantizeGguf : public testing::Test {
     return {.file_type = *FindGgufFileType(type), .pure = pure, .imatrix_path = "imatrix.gguf"};
   }
   // The file's bytes, or the error's message.
-  std::string Quantize(const TensorSource& source, const std::string& path, const QuantizeOptions& options, const QuantizeRun& run = {}) {
+  std::string Quantize(const TensorSource& source, const std::string& path, const QuantizeOptions& options,
+                       const QuantizeRun& run = {}) {
     const auto plan = PlanQuantize(source, options, runtime_);
     if (!plan) return plan.error().message;
     report_ = QuantizeToGguf(source, *plan, path, options, run, runtime_);
@@ -47,8 +48,10 @@ class QuantizeGguf : public testing::Test {
     if (spoil) spoil(tensors);
     for (int i = 0; i < 4; ++i) named.push_back({"blk." + std::to_string(i) + ".ffn_up.weight", tensors[i].view()});
     const std::string path = TestPath(name);
-    HONE_CHECK(WriteGguf(path, {.metadata = {{"general.architecture", GgufValue::String("llama")}, {"llama.block_count", GgufValue::U32(4)}},
-                                .tensors = named}).has_value());
+    HONE_CHECK(WriteGguf(path, {.metadata = {{"general.architecture", GgufValue::String("llama")},
+                                             {"llama.block_count", GgufValue::U32(4)}},
+                                .tensors = named})
+                   .has_value());
     return path;
   }
 
@@ -85,7 +88,9 @@ TEST_F(QuantizeGguf, AStoppedJobGoesOnToTheSameBytes) {
   for (int stop_after = 0; stop_after < 9; ++stop_after) {  // in the middle of quantising and of writing
     std::filesystem::remove(path);
     int calls = 0;
-    const std::string stopped = Quantize(*source, path, Options("Q4_K_S"), {.progress = [&](const char*, uint64_t, uint64_t) { return calls++ < stop_after; }});
+    const std::string stopped =
+        Quantize(*source, path, Options("Q4_K_S"),
+                 {.progress = [&](const char*, uint64_t, uint64_t) { return calls++ < stop_after; }});
     ASSERT_FALSE(report_);
     EXPECT_EQ(report_.error().code, ErrorCode::kCancelled);
     EXPECT_FALSE(std::filesystem::exists(path));
@@ -104,7 +109,9 @@ TEST_F(QuantizeGguf, WhatAKilledProcessLeavesHalfWrittenIsDoneAgain) {
   int calls = 0;
   Quantize(*source, path, Options("Q6_K"), {.progress = [&](const char*, uint64_t, uint64_t) { return calls++ < 3; }});
   const std::string work = Bytes(path + ".partial"), log = Bytes(path + ".partial.log");
-  const auto put = [](const std::string& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; };
+  const auto put = [](const std::string& file, const std::string& text) {
+    std::ofstream(file, std::ios::binary) << text;
+  };
   put(path + ".partial", work + "half a piece");
   put(path + ".partial.log", log + "123");
   EXPECT_TRUE(Quantize(*source, path, Options("Q6_K"), {.resume = true}) == whole);
@@ -124,7 +131,8 @@ TEST_F(QuantizeGguf, WhatAKilledProcessLeavesHalfWrittenIsDoneAgain) {
 
 TEST_F(QuantizeGguf, DamagedWeightsAreNamed) {
   for (const float bad : {std::nanf(""), HUGE_VALF}) {
-    const auto source = Open(WriteModel("nan.gguf", [&](std::vector<Tensor>& t) { t[2].as<float>()[5 * 256 + 17] = bad; }));
+    const auto source =
+        Open(WriteModel("nan.gguf", [&](std::vector<Tensor>& t) { t[2].as<float>()[5 * 256 + 17] = bad; }));
     const std::string message = Quantize(*source, TestPath("nan_out.gguf"), Options("Q8_0"));
     EXPECT_NE(message.find("blk.2.ffn_up.weight: row 5, column 17"), std::string::npos) << message;
     EXPECT_FALSE(std::filesystem::exists(TestPath("nan_out.gguf")));
@@ -160,7 +168,8 @@ TEST_F(QuantizeGguf, AnImatrixOfAnotherModelIsRefused) {
   ASSERT_TRUE(plan);
   ASSERT_EQ(plan->warnings.size(), 1u);
   EXPECT_NE(plan->warnings[0].find("3 matrices"), std::string::npos);
-  EXPECT_NE(Quantize(*source, TestPath("other.gguf"), Options("Q2_K_S", false)).find("needs an importance matrix"), std::string::npos);
+  EXPECT_NE(Quantize(*source, TestPath("other.gguf"), Options("Q2_K_S", false)).find("needs an importance matrix"),
+            std::string::npos);
 }
 
 TEST_F(QuantizeGguf, ThePlanIsWhatIsWritten) {

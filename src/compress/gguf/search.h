@@ -1,8 +1,8 @@
 // The searches for scales that GGUF's quantisers share. Which grid is tried, what is minimised and in which order
 // sums are formed decides the bytes of the file, so all of it is fixed here (docs/quantize.md gives the formulas):
 //
-//   SearchScale         w ~ s (q - N), q in [0, 2N): N + 0.1 k steps around the largest weight; max (sum wxq)^2 / sum wqq
-//   SearchScaleAndMin   w ~ s q - m, m >= 0: a grid of ranges, least squares for (s, m); min sum w |e| or w e^2
+//   SearchScale         w ~ s (q - N), q in [0, 2N): N + 0.1 k steps around the largest weight; max (sum wxq)^2 / sum
+//   wqq SearchScaleAndMin   w ~ s q - m, m >= 0: a grid of ranges, least squares for (s, m); min sum w |e| or w e^2
 //   RefineScale         as the first, but codes move one at a time while that helps (Q3_K without importance)
 //   SearchUnsigned      scales of scales: x ~ s q, q in [0, N], for one block
 //
@@ -42,7 +42,8 @@ inline void SearchScale(int nmax, const float* x, const float* importance, int g
     for (int step = 0; step < 19; ++step) {
       // The plain grid first, then k = -9 .. 9 without 0.
       const int k = step == 0 ? 0 : step <= 9 ? step - 10 : step - 9;
-      const float range = step == 0 ? static_cast<float>(nmax) : static_cast<float>(nmax) + 0.1f * static_cast<float>(k);
+      const float range =
+          step == 0 ? static_cast<float>(nmax) : static_cast<float>(nmax) + 0.1f * static_cast<float>(k);
       const Floats inverse = -range / max;
       Floats sumlx{}, suml2{};
       for (int i = 0; i < n; ++i) {

@@ -39,8 +39,7 @@ inline void SearchIq4(const float* x, const float* weights, int groups, float* s
     const Floats plain = -max / static_cast<float>(kIq4Values[0]);
     for (int step = -kIq4Tries - 1; step <= kIq4Tries; ++step) {
       const bool first = step == -kIq4Tries - 1;
-      const Floats inverse = first ? 1.0f / plain
-                                   : static_cast<float>(step + kIq4Values[0]) / max;
+      const Floats inverse = first ? 1.0f / plain : static_cast<float>(step + kIq4Values[0]) / max;
       Floats sumqx{}, sumq2{};
       for (int i = 0; i < 32; ++i) {
         const Floats q = NearestIq4Value(inverse * xs.at[i]), wq = ws.at[i] * q;
@@ -161,7 +160,8 @@ void QuantizeRowTQ2_0(const float* x, int64_t n, const float*, std::byte* out) {
     for (int half = 0; half < 2; ++half) {
       for (int l = 0; l < 32; ++l) {
         int packed = 0;
-        for (int k = 0; k < 4; ++k) packed |= ((static_cast<int>(std::lround(x[128 * half + 32 * k + l] * inverse)) + 1) & 3) << (2 * k);
+        for (int k = 0; k < 4; ++k)
+          packed |= ((static_cast<int>(std::lround(x[128 * half + 32 * k + l] * inverse)) + 1) & 3) << (2 * k);
         blocks[b].qs[32 * half + l] = static_cast<uint8_t>(packed);
       }
     }

@@ -27,7 +27,8 @@ bool Factor(std::vector<double>& a, int64_t n, ThreadPool& threads) {
     const int64_t last = std::min(n, first + kBlock);
     for (int64_t j = first; j < last; ++j) {
       double* row = &a[j * n];
-      for (int64_t k = first; k < j; ++k) row[k] = (row[k] - Dot(row + first, &a[k * n] + first, k - first)) / a[k * n + k];
+      for (int64_t k = first; k < j; ++k)
+        row[k] = (row[k] - Dot(row + first, &a[k * n] + first, k - first)) / a[k * n + k];
       const double pivot = row[j] - Dot(row + first, row + first, j - first);
       if (!(pivot > 0) || !std::isfinite(pivot)) return false;
       row[j] = std::sqrt(pivot);
@@ -35,7 +36,8 @@ bool Factor(std::vector<double>& a, int64_t n, ThreadPool& threads) {
     threads.ParallelFor(static_cast<size_t>(n - last), 8, [&](size_t begin, size_t end) {
       for (size_t r = begin; r < end; ++r) {
         double* row = &a[(last + static_cast<int64_t>(r)) * n];
-        for (int64_t k = first; k < last; ++k) row[k] = (row[k] - Dot(row + first, &a[k * n] + first, k - first)) / a[k * n + k];
+        for (int64_t k = first; k < last; ++k)
+          row[k] = (row[k] - Dot(row + first, &a[k * n] + first, k - first)) / a[k * n + k];
       }
     });
     // What is right of the block loses the block's part. Rows further down have more columns: dealt out in turn.
@@ -57,13 +59,15 @@ bool InverseFactor(const std::vector<double>& h, int64_t n, std::vector<double>*
     for (int64_t j = 0; j <= i; ++j) l[i * n + j] = h[(n - 1 - j) * n + (n - 1 - i)];
   }
   if (!Factor(l, n, threads)) return false;
-  // Columns of L^-1 by forward substitution, as rows (so that dot products run along memory): x_i = (e_i - sum L_ik x_k) / L_ii.
+  // Columns of L^-1 by forward substitution, as rows (so that dot products run along memory): x_i = (e_i - sum L_ik
+  // x_k) / L_ii.
   u->assign(static_cast<size_t>(n * n), 0);
   threads.Run([&](int worker) {
     std::vector<double> x(n);
     for (int64_t column = worker; column < n; column += threads.count()) {
       x[column] = 1 / l[column * n + column];
-      for (int64_t i = column + 1; i < n; ++i) x[i] = -Dot(&l[i * n] + column, x.data() + column, i - column) / l[i * n + i];
+      for (int64_t i = column + 1; i < n; ++i)
+        x[i] = -Dot(&l[i * n] + column, x.data() + column, i - column) / l[i * n + i];
       // L^-1[i][column] is U[n-1-i][n-1-column].
       for (int64_t i = column; i < n; ++i) (*u)[(n - 1 - i) * n + (n - 1 - column)] = x[i];
     }

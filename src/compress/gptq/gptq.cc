@@ -30,7 +30,8 @@ std::vector<int32_t> MakeOrder(const GptqOptions& options, const std::vector<dou
       groups.emplace_back(order.begin() + first, order.begin() + first + group);
       std::stable_sort(groups.back().begin(), groups.back().end(), larger);
     }
-    std::stable_sort(groups.begin(), groups.end(), [&](const auto& a, const auto& b) { return diagonal[a[0]] > diagonal[b[0]]; });
+    std::stable_sort(groups.begin(), groups.end(),
+                     [&](const auto& a, const auto& b) { return diagonal[a[0]] > diagonal[b[0]]; });
     order.clear();
     for (const auto& g : groups) order.insert(order.end(), g.begin(), g.end());
   }
@@ -40,8 +41,13 @@ std::vector<int32_t> MakeOrder(const GptqOptions& options, const std::vector<dou
 class Job {
  public:
   Job(std::span<const float> w, int64_t rows, std::span<const float> h, const GptqOptions& options, ThreadPool& threads)
-      : options_(options), threads_(threads), rows_(rows), columns_(rows > 0 ? static_cast<int64_t>(w.size()) / rows : 0),
-        group_(options.group > 0 ? std::min(options.group, columns_) : columns_), source_(w), h_(h) {}
+      : options_(options),
+        threads_(threads),
+        rows_(rows),
+        columns_(rows > 0 ? static_cast<int64_t>(w.size()) / rows : 0),
+        group_(options.group > 0 ? std::min(options.group, columns_) : columns_),
+        source_(w),
+        h_(h) {}
 
   GptqResult Run() {
     HONE_CHECK(static_cast<int64_t>(h_.size()) == columns_ * columns_ && options_.grid.rule == GridRule::kGptq);
@@ -74,7 +80,8 @@ class Job {
     order_ = MakeOrder(options_, diagonal);
     result_.group_of.resize(columns_);
     const bool by_place = options_.order == ColumnOrder::kActivation && !options_.static_groups;
-    for (int64_t i = 0; i < columns_; ++i) result_.group_of[order_[i]] = static_cast<int32_t>((by_place ? i : order_[i]) / group_);
+    for (int64_t i = 0; i < columns_; ++i)
+      result_.group_of[order_[i]] = static_cast<int32_t>((by_place ? i : order_[i]) / group_);
     const double mean = std::accumulate(diagonal.begin(), diagonal.end(), 0.0) / static_cast<double>(columns_);
     std::vector<double> h(static_cast<size_t>(columns_ * columns_)), u;
     for (const double step : kDampingSteps) {
@@ -97,7 +104,8 @@ class Job {
 
   // Rows [first, first + count); returns their loss.
   double Rows(int64_t first, int64_t count) {
-    std::vector<float> w(static_cast<size_t>(count * columns_)), block(count * kBlockColumns), errors(count * kBlockColumns);
+    std::vector<float> w(static_cast<size_t>(count * columns_)), block(count * kBlockColumns),
+        errors(count * kBlockColumns);
     std::vector<float> natural(columns_);
     for (int64_t r = 0; r < count; ++r) {
       const float* row = source_.data() + (first + r) * columns_;
@@ -169,8 +177,8 @@ GptqResult QuantizeGptq(std::span<const float> w, int64_t rows, std::span<const 
   return Job(w, rows, h, options, threads).Run();
 }
 
-std::vector<int> QuantizeObqRow(const GridSpec& spec, const Grid& grid, std::span<const float> row, std::span<const double> h,
-                                std::vector<int>* order, double* loss) {
+std::vector<int> QuantizeObqRow(const GridSpec& spec, const Grid& grid, std::span<const float> row,
+                                std::span<const double> h, std::vector<int>* order, double* loss) {
   const int n = static_cast<int>(row.size());
   // H^-1 = U^T U.
   ThreadPool alone(1);
@@ -213,7 +221,8 @@ std::vector<int> QuantizeObqRow(const GridSpec& spec, const Grid& grid, std::spa
     }
     if (outlier >= 0 && w[best] != 0) best = outlier;
     codes[best] = static_cast<int>(code_of(w[best]));
-    const double e = w[best] - grid.scale * (codes[best] - static_cast<double>(grid.zero)), pivot = inverse[best * n + best];
+    const double e = w[best] - grid.scale * (codes[best] - static_cast<double>(grid.zero)),
+                 pivot = inverse[best * n + best];
     *loss += e * e / pivot / 2;
     const std::vector<double> line = take(best);
     for (int j = 0; j < n; ++j) {

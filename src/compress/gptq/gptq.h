@@ -1,5 +1,6 @@
 // GPTQ (Frantar et al. 2022, arXiv 2210.17323): columns are rounded one after the other, and the rest of a row makes up
-// for each error as the inputs' second moments H = X^T X tell. OBQ (arXiv 2208.11580), the slow oracle for small layers.
+// for each error as the inputs' second moments H = X^T X tell. OBQ (arXiv 2208.11580), the slow oracle for small
+// layers.
 //
 // Follows the authors' code where that differs from the paper: the grid of a group inside a block of 128 columns is
 // found from weights that hold the updates of earlier blocks only; without groups it is found before dead columns are
@@ -24,11 +25,11 @@ enum class ColumnOrder : uint8_t {
 };
 
 struct GptqOptions {
-  GridSpec grid;                 // rule kGptq
-  int64_t group = 0;             // columns a group; 0: the whole row
+  GridSpec grid;      // rule kGptq
+  int64_t group = 0;  // columns a group; 0: the whole row
   ColumnOrder order = ColumnOrder::kNatural;
-  bool static_groups = false;    // grids of all groups from the original weights, in natural order
-  double damping = 0.01;         // added to the diagonal, of its mean
+  bool static_groups = false;  // grids of all groups from the original weights, in natural order
+  double damping = 0.01;       // added to the diagonal, of its mean
 };
 
 enum class GptqFallback : uint8_t { kNone, kMoreDamping, kRounding };
@@ -40,19 +41,19 @@ struct GptqResult {
   double loss = 0;                // sum of squared errors over the factor's diagonal, / 2
   double damping = 0;             // that was used
   GptqFallback fallback = GptqFallback::kNone;
-  int64_t dead_columns = 0;       // inputs that are always zero: their weights become zero
+  int64_t dead_columns = 0;  // inputs that are always zero: their weights become zero
   int64_t groups() const { return group_of.empty() ? 0 : 1 + *std::max_element(group_of.begin(), group_of.end()); }
 };
 
 // w: [rows, columns]. h: [columns, columns], symmetric. Never fails: where H cannot be factored, damping grows step by
-// step to its mean; then the columns are rounded to nearest, and `fallback` says so. REQUIRES: finite w, bits in 2 .. 8;
-// kGroupAware needs a group that divides the columns.
+// step to its mean; then the columns are rounded to nearest, and `fallback` says so. REQUIRES: finite w, bits in 2 ..
+// 8; kGroupAware needs a group that divides the columns.
 GptqResult QuantizeGptq(std::span<const float> w, int64_t rows, std::span<const float> h, const GptqOptions& options,
                         ThreadPool& threads);
 
 // OBQ of one row under a fixed grid, all in double: the weight whose rounding costs least goes first. Returns the
 // codes; `order` gets the columns as they were taken, `loss` half the summed cost. Zero weights are fixed first.
-std::vector<int> QuantizeObqRow(const GridSpec& spec, const Grid& grid, std::span<const float> row, std::span<const double> h,
-                                std::vector<int>* order, double* loss);
+std::vector<int> QuantizeObqRow(const GridSpec& spec, const Grid& grid, std::span<const float> row,
+                                std::span<const double> h, std::vector<int>* order, double* loss);
 
 }  // namespace hone

@@ -17,7 +17,8 @@ namespace {
 
 std::vector<float> Halves(const TensorView& view) {
   std::vector<float> out(view.shape.elements());
-  for (size_t i = 0; i < out.size(); ++i) out[i] = view.type == DType::kF32 ? view.as<float>()[i] : F16ToF32(view.as<uint16_t>()[i]);
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = view.type == DType::kF32 ? view.as<float>()[i] : F16ToF32(view.as<uint16_t>()[i]);
   return out;
 }
 
@@ -25,13 +26,15 @@ std::vector<float> SecondMoments(const std::vector<float>& x, int64_t columns) {
   std::vector<double> sum(static_cast<size_t>(columns * columns));
   for (size_t t = 0; t < x.size() / columns; ++t) {
     for (int64_t i = 0; i < columns; ++i) {
-      for (int64_t j = 0; j < columns; ++j) sum[i * columns + j] += double{x[t * columns + i]} * double{x[t * columns + j]};
+      for (int64_t j = 0; j < columns; ++j)
+        sum[i * columns + j] += double{x[t * columns + i]} * double{x[t * columns + j]};
     }
   }
   return {sum.begin(), sum.end()};
 }
 
-double OutputError(const std::vector<float>& w, const std::vector<float>& back, int64_t rows, const std::vector<float>& h) {
+double OutputError(const std::vector<float>& w, const std::vector<float>& back, int64_t rows,
+                   const std::vector<float>& h) {
   const int64_t n = static_cast<int64_t>(w.size()) / rows;
   double error = 0;
   for (int64_t r = 0; r < rows; ++r) {
@@ -48,7 +51,8 @@ std::vector<float> Dequantize(const GptqResult& result, int64_t rows) {
   const int64_t n = static_cast<int64_t>(result.group_of.size()), groups = result.groups();
   std::vector<float> back(result.codes.size());
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < n; ++i) back[r * n + i] = result.grids[r * groups + result.group_of[i]].Dequantize(result.codes[r * n + i]);
+    for (int64_t i = 0; i < n; ++i)
+      back[r * n + i] = result.grids[r * groups + result.group_of[i]].Dequantize(result.codes[r * n + i]);
   }
   return back;
 }
@@ -131,7 +135,8 @@ TEST(Gptq, SameAsTheAuthorsCode) {
     wanted.codes.assign(codes.as<uint8_t>(), codes.as<uint8_t>() + got.codes.size());
     wanted.group_of.assign(g_idx.as<int32_t>(), g_idx.as<int32_t>() + columns);
     for (size_t i = 0; i < got.grids.size(); ++i) wanted.grids[i] = {scale.as<float>()[i], zero.as<float>()[i]};
-    const double error = OutputError(w, Dequantize(got, rows), rows, h), golden_error = OutputError(w, Dequantize(wanted, rows), rows, h);
+    const double error = OutputError(w, Dequantize(got, rows), rows, h),
+                 golden_error = OutputError(w, Dequantize(wanted, rows), rows, h);
     EXPECT_NEAR(error, golden_error, 0.02 * golden_error) << name;
     EXPECT_EQ(got.fallback, GptqFallback::kNone);
     ++cases;
@@ -141,9 +146,10 @@ TEST(Gptq, SameAsTheAuthorsCode) {
 
 TEST(Obq, SameOrderAndCodesAsTheAuthorsCode) {
   HONE_NEED_SHARED(folder, "goldens/compress/quant/gptq");
-  // The stored codes are the authors' in float32; order and loss are of double. In one row of obq-b a tie falls the other
-  // way in float32, which moves 16 codes (official_equal in the manifest is 1 - 16 / 384).
-  for (const auto& [name, bits, symmetric, differ] : {std::tuple("obq-a", 4, false, 0), {"obq-b", 3, true, 16}, {"obq-even", 3, false, 0}}) {
+  // The stored codes are the authors' in float32; order and loss are of double. In one row of obq-b a tie falls the
+  // other way in float32, which moves 16 codes (official_equal in the manifest is 1 - 16 / 384).
+  for (const auto& [name, bits, symmetric, differ] :
+       {std::tuple("obq-a", 4, false, 0), {"obq-b", 3, true, 16}, {"obq-even", 3, false, 0}}) {
     const auto file = SafetensorsFile::Open(folder + "/" + name + ".safetensors");
     ASSERT_TRUE(file);
     const auto view = [&](const char* tensor) -> const TensorView& { return (*file)->FindTensor(tensor)->view; };
@@ -155,8 +161,9 @@ TEST(Obq, SameOrderAndCodesAsTheAuthorsCode) {
       const Grid grid{view("scale").as<float>()[r], view("zero").as<float>()[r]};
       std::vector<int> order;
       double loss = 0;
-      const std::vector<int> codes = QuantizeObqRow(spec, grid, {w.data() + r * n, static_cast<size_t>(n)},
-                                                    {view("h").as<double>(), static_cast<size_t>(n * n)}, &order, &loss);
+      const std::vector<int> codes =
+          QuantizeObqRow(spec, grid, {w.data() + r * n, static_cast<size_t>(n)},
+                         {view("h").as<double>(), static_cast<size_t>(n * n)}, &order, &loss);
       for (int64_t i = 0; i < n; ++i) {
         different += codes[i] != view("codes").as<uint8_t>()[r * n + i];
         if (view("gap").as<float>()[r * n + i] < 1e-6) break;

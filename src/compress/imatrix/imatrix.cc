@@ -21,8 +21,9 @@ constexpr int32_t kMaxEntries = 1 << 20, kMaxName = 1 << 12, kMaxColumns = 1 << 
 Result<void> CheckNumbers(const std::string& path, const std::string& name, const std::vector<float>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i]) && values[i] >= 0) continue;
-    return InvalidInput(fmt::format("{}: {}: number {} is {}, wanted a finite number that is not negative; collect it again", path,
-                                    name, i, values[i]));
+    return InvalidInput(
+        fmt::format("{}: {}: number {} is {}, wanted a finite number that is not negative; collect it again", path,
+                    name, i, values[i]));
   }
   return {};
 }
@@ -37,7 +38,8 @@ Result<Imatrix> ReadGgufForm(const std::string& path) {
   HONE_TRY(const auto file, GgufFile::Open(path));
   HONE_TRY(const std::string type, file->String("general.type", ""));
   if (type != "imatrix") {
-    return InvalidInput(fmt::format("{}: general.type is '{}', wanted 'imatrix': this is no importance matrix", path, Printable(type)));
+    return InvalidInput(
+        fmt::format("{}: general.type is '{}', wanted 'imatrix': this is no importance matrix", path, Printable(type)));
   }
   Imatrix imatrix;
   if (file->Has("imatrix.datasets")) {
@@ -54,10 +56,12 @@ Result<Imatrix> ReadGgufForm(const std::string& path) {
   for (const NamedTensor& tensor : file->tensors()) {
     if (tensor.name.ends_with(kCounts)) {
       const std::string sums = tensor.name.substr(0, tensor.name.size() - kCounts.size()) + std::string(kSums);
-      if (file->FindTensor(sums) == nullptr) return InvalidInput(fmt::format("{}: {} has no {}", path, tensor.name, sums));
+      if (file->FindTensor(sums) == nullptr)
+        return InvalidInput(fmt::format("{}: {} has no {}", path, tensor.name, sums));
       continue;
     }
-    if (!tensor.name.ends_with(kSums)) return InvalidInput(fmt::format("{}: {}: wanted names that end in {} or {}", path, tensor.name, kSums, kCounts));
+    if (!tensor.name.ends_with(kSums))
+      return InvalidInput(fmt::format("{}: {}: wanted names that end in {} or {}", path, tensor.name, kSums, kCounts));
     const std::string name = tensor.name.substr(0, tensor.name.size() - kSums.size());
     const NamedTensor* counts = file->FindTensor(name + std::string(kCounts));
     if (counts == nullptr) return InvalidInput(fmt::format("{}: {} has no {}{}", path, tensor.name, name, kCounts));
@@ -65,8 +69,9 @@ Result<Imatrix> ReadGgufForm(const std::string& path) {
     const int64_t columns = shape.back(), matrices = columns > 0 ? shape.elements() / columns : 0;
     if (tensor.view.type != DType::kF32 || counts->view.type != DType::kF32 || columns < 1 || matrices < 1 ||
         count_shape.elements() != matrices) {
-      return InvalidInput(fmt::format("{}: {}: {} {} and counts {} {}, wanted F32 [matrices, columns] and a count a matrix", path, name,
-                                      Info(tensor.view.type).name, shape.ToString(), Info(counts->view.type).name, count_shape.ToString()));
+      return InvalidInput(fmt::format(
+          "{}: {}: {} {} and counts {} {}, wanted F32 [matrices, columns] and a count a matrix", path, name,
+          Info(tensor.view.type).name, shape.ToString(), Info(counts->view.type).name, count_shape.ToString()));
     }
     ImatrixEntry entry{columns, Floats(tensor.view), Floats(counts->view)};
     HONE_RETURN_IF_ERROR(CheckNumbers(path, tensor.name, entry.sums));
@@ -94,7 +99,8 @@ class OldForm {
       std::memcpy(entry.sums.data(), bytes_.data(), columns * sizeof(float));
       bytes_ = bytes_.subspan(columns * sizeof(float));
       HONE_RETURN_IF_ERROR(CheckNumbers(path_, shown, entry.sums));
-      if (!imatrix.entries.emplace(name, std::move(entry)).second) return InvalidInput(path_ + ": " + shown + " is there twice");
+      if (!imatrix.entries.emplace(name, std::move(entry)).second)
+        return InvalidInput(path_ + ": " + shown + " is there twice");
     }
     if (bytes_.empty()) return imatrix;  // the oldest files end here
     HONE_TRY(const int32_t chunks, Number("the number of chunks", 0, INT32_MAX));
@@ -105,14 +111,17 @@ class OldForm {
   }
 
  private:
-  Error Short(const std::string& what) const { return InvalidInput(path_ + ": the file ends before " + what + "; neither GGUF nor a whole imatrix .dat"); }
+  Error Short(const std::string& what) const {
+    return InvalidInput(path_ + ": the file ends before " + what + "; neither GGUF nor a whole imatrix .dat");
+  }
   Result<int32_t> Number(const std::string& what, int32_t low, int32_t high) {
     int32_t value = 0;
     if (bytes_.size() < sizeof(value)) return Short(what);
     std::memcpy(&value, bytes_.data(), sizeof(value));
     bytes_ = bytes_.subspan(sizeof(value));
     if (value < low || value > high) {
-      return InvalidInput(fmt::format("{}: {} is {}, wanted {} to {}; neither GGUF nor an imatrix .dat", path_, what, value, low, high));
+      return InvalidInput(fmt::format("{}: {} is {}, wanted {} to {}; neither GGUF nor an imatrix .dat", path_, what,
+                                      value, low, high));
     }
     return value;
   }

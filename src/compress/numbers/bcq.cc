@@ -28,7 +28,9 @@ std::vector<float> LeastSquares(int q, const float* x, int64_t n, const std::vec
   std::vector<float> alpha(q);
   for (int i = 0; i < q; ++i) {
     const double pivot = a[i * (q + 1) + i];
-    alpha[i] = std::fabs(pivot) < 1e-9 * static_cast<double>(n) ? 0.0f : static_cast<float>(std::fabs(a[i * (q + 1) + q] / pivot));
+    alpha[i] = std::fabs(pivot) < 1e-9 * static_cast<double>(n)
+                   ? 0.0f
+                   : static_cast<float>(std::fabs(a[i * (q + 1) + q] / pivot));
   }
   return alpha;
 }

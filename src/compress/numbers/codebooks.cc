@@ -30,7 +30,8 @@ std::array<float, 256> MakeDynamicMap() {
     const int steps = 1 << decade;
     const float step = (1.0f - 0.1f) / static_cast<float>(steps);
     const auto boundary = [&](int i) {  // from the nearer end, rounded once
-      return i < (steps + 1) / 2 ? std::fma(step, static_cast<float>(i), 0.1f) : std::fma(-step, static_cast<float>(steps - i), 1.0f);
+      return i < (steps + 1) / 2 ? std::fma(step, static_cast<float>(i), 0.1f)
+                                 : std::fma(-step, static_cast<float>(steps - i), 1.0f);
     };
     const float power = static_cast<float>(std::pow(10.0, decade - 6));
     for (int i = 0; i < steps; ++i) {
@@ -48,10 +49,22 @@ std::array<float, 256> MakeDynamicMap() {
 }  // namespace
 
 const std::array<float, 16>& CodebookValues(Codebook4 codebook) {
-  static const std::array<float, 16> nf4 = {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
-                                            -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
-                                            0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
-                                            0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f};
+  static const std::array<float, 16> nf4 = {-1.0f,
+                                            -0.6961928009986877f,
+                                            -0.5250730514526367f,
+                                            -0.39491748809814453f,
+                                            -0.28444138169288635f,
+                                            -0.18477343022823334f,
+                                            -0.09105003625154495f,
+                                            0.0f,
+                                            0.07958029955625534f,
+                                            0.16093020141124725f,
+                                            0.24611230194568634f,
+                                            0.33791524171829224f,
+                                            0.44070982933044434f,
+                                            0.5626170039176941f,
+                                            0.7229568362236023f,
+                                            1.0f};
   static const std::array<float, 16> fp4 = [] {
     const float twelfths[8] = {0, 0.0625f, 8, 12, 4, 6, 2, 3};
     std::array<float, 16> values{};
@@ -67,7 +80,8 @@ const std::array<float, 256>& DynamicMap() {
 }
 
 Codebook4Tensor QuantizeCodebook4(Codebook4 codebook, std::span<const float> x, int block) {
-  static const Ladder ladders[2] = {MakeLadder(CodebookValues(Codebook4::kNf4)), MakeLadder(CodebookValues(Codebook4::kFp4))};
+  static const Ladder ladders[2] = {MakeLadder(CodebookValues(Codebook4::kNf4)),
+                                    MakeLadder(CodebookValues(Codebook4::kFp4))};
   const Ladder& ladder = ladders[static_cast<int>(codebook)];
   Codebook4Tensor out;
   out.packed.resize((x.size() + 1) / 2);
@@ -123,7 +137,8 @@ DoubleQuantized QuantizeAbsmax(std::span<const float> absmax) {
 
 std::vector<float> DequantizeAbsmax(const DoubleQuantized& absmax) {
   std::vector<float> out(absmax.codes.size());
-  for (size_t i = 0; i < out.size(); ++i) out[i] = DynamicMap()[absmax.codes[i]] * absmax.nested_absmax[i / kNestedBlock] + absmax.offset;
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = DynamicMap()[absmax.codes[i]] * absmax.nested_absmax[i / kNestedBlock] + absmax.offset;
   return out;
 }
 
@@ -134,7 +149,8 @@ Int8Row QuantizeInt8Row(std::span<const float> x, float threshold, int8_t* codes
     if (threshold <= 0 || a < threshold) row.absmax = std::max(row.absmax, a);
   }
   const float factor = row.absmax > 0 ? 127.0f * (1.0f / row.absmax) : 0;
-  for (size_t i = 0; i < x.size(); ++i) codes[i] = static_cast<int8_t>(std::clamp(std::nearbyint(x[i] * factor), -127.0f, 127.0f));
+  for (size_t i = 0; i < x.size(); ++i)
+    codes[i] = static_cast<int8_t>(std::clamp(std::nearbyint(x[i] * factor), -127.0f, 127.0f));
   return row;
 }
 

@@ -1,5 +1,6 @@
-// Weights as entries of a table under a scale a block: NF4 and FP4 as bitsandbytes writes them, with the scales of blocks
-// quantised once more ("double quantisation"); and LLM.int8()'s rows. Papers: Dettmers et al. 2023 (QLoRA), 2022.
+// Weights as entries of a table under a scale a block: NF4 and FP4 as bitsandbytes writes them, with the scales of
+// blocks quantised once more ("double quantisation"); and LLM.int8()'s rows. Papers: Dettmers et al. 2023 (QLoRA),
+// 2022.
 #pragma once
 
 #include <array>

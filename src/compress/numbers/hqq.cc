@@ -19,7 +19,9 @@ HqqResult QuantizeHqq(const HqqOptions& options, const float* x, int64_t groups,
     out.zero.push_back(options.round_zero ? std::nearbyint(zero) : zero);
     out.scale.push_back(1 / inverse[g]);
   }
-  const auto code_of = [&](float w, int64_t g) { return std::clamp(std::nearbyint(w * inverse[g] + out.zero[g]), 0.0f, top); };
+  const auto code_of = [&](float w, int64_t g) {
+    return std::clamp(std::nearbyint(w * inverse[g] + out.zero[g]), 0.0f, top);
+  };
   float beta = static_cast<float>(options.beta);
   double best = HUGE_VAL;
   for (int round = 0; round < options.rounds; ++round) {
@@ -30,7 +32,9 @@ HqqResult QuantizeHqq(const HqqOptions& options, const float* x, int64_t groups,
         const float q = code_of(x[i], g), e = x[i] - (q - out.zero[g]) / inverse[g], magnitude = std::fabs(e);
         error += magnitude;
         // The part of the error that is allowed to stay: what a group of outliers keeps does not move the zero.
-        const float kept = magnitude > 0 ? std::max(0.0f, magnitude - std::pow(magnitude, static_cast<float>(options.norm - 1)) / beta) : 0.0f;
+        const float kept =
+            magnitude > 0 ? std::max(0.0f, magnitude - std::pow(magnitude, static_cast<float>(options.norm - 1)) / beta)
+                          : 0.0f;
         sum += q - (x[i] - std::copysign(kept, e)) * inverse[g];
       }
       out.zero[g] = static_cast<float>(sum / static_cast<double>(n));

@@ -1,5 +1,5 @@
-// Half-quadratic quantisation (Badri and Shaji 2023, mobiusml/hqq): no data; only the zero points move, towards a robust
-// (l_p, p < 1) norm of the error. The scale of a group is (max - min) / (2^b - 1) and stays.
+// Half-quadratic quantisation (Badri and Shaji 2023, mobiusml/hqq): no data; only the zero points move, towards a
+// robust (l_p, p < 1) norm of the error. The scale of a group is (max - min) / (2^b - 1) and stays.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct HqqResult {
   std::vector<float> scale, zero;  // a group
 };
 
-// x: [groups, n], a group a row; the loop ends when the mean error of all of x stops falling. REQUIRES: finite x, bits 1 .. 8.
+// x: [groups, n], a group a row; the loop ends when the mean error of all of x stops falling. REQUIRES: finite x, bits
+// 1 .. 8.
 HqqResult QuantizeHqq(const HqqOptions& options, const float* x, int64_t groups, int64_t n);
 
 }  // namespace hone

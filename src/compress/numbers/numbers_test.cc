@@ -36,12 +36,24 @@ class Golden {
     std::vector<double> out(v.shape.elements());
     for (size_t i = 0; i < out.size(); ++i) {
       switch (v.type) {
-        case DType::kF32: out[i] = v.as<float>()[i]; break;
-        case DType::kBF16: out[i] = Bf16ToF32(v.as<uint16_t>()[i]); break;
-        case DType::kF16: out[i] = F16ToF32(v.as<uint16_t>()[i]); break;
-        case DType::kI8: out[i] = v.as<int8_t>()[i]; break;
-        case DType::kI32: out[i] = v.as<int32_t>()[i]; break;
-        default: out[i] = v.as<uint8_t>()[i]; break;
+        case DType::kF32:
+          out[i] = v.as<float>()[i];
+          break;
+        case DType::kBF16:
+          out[i] = Bf16ToF32(v.as<uint16_t>()[i]);
+          break;
+        case DType::kF16:
+          out[i] = F16ToF32(v.as<uint16_t>()[i]);
+          break;
+        case DType::kI8:
+          out[i] = v.as<int8_t>()[i];
+          break;
+        case DType::kI32:
+          out[i] = v.as<int32_t>()[i];
+          break;
+        default:
+          out[i] = v.as<uint8_t>()[i];
+          break;
       }
     }
     return out;
@@ -58,7 +70,10 @@ class Golden {
 GridSpec SpecOf(const std::string& name, int64_t* group, bool* per_tensor) {
   GridSpec spec;
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
-  spec.rule = has("gptq") ? GridRule::kGptq : has("awq") ? GridRule::kAwq : has("absmax") ? GridRule::kAbsmax : GridRule::kCompressedTensors;
+  spec.rule = has("gptq")     ? GridRule::kGptq
+              : has("awq")    ? GridRule::kAwq
+              : has("absmax") ? GridRule::kAbsmax
+                              : GridRule::kCompressedTensors;
   spec.symmetric = !has("asym") && !has("awq");
   if (has("mse")) spec.clip = Clip::kSearch, spec.norm = has("2.0") ? 2.0 : 2.4;
   if (has("p99.9")) spec.clip = Clip::kPercentile;
@@ -96,10 +111,12 @@ TEST(Uniform, SameCodesScalesAndZerosAsTheTools) {
         if (golden.Has(b + "zero")) {
           EXPECT_EQ(got.grids[g].zero, golden.Floats(b + "zero")[g]) << name << " bits " << spec.bits << " group " << g;
         }
-        for (size_t i = g * slice; i < (g + 1) * slice; ++i) EXPECT_EQ(got.codes[i], codes[i]) << name << " bits " << spec.bits << " at " << i;
+        for (size_t i = g * slice; i < (g + 1) * slice; ++i)
+          EXPECT_EQ(got.codes[i], codes[i]) << name << " bits " << spec.bits << " at " << i;
         if (golden.Has(b + "dq")) {
           const std::vector<float> dq = golden.Floats(b + "dq");
-          for (size_t i = g * slice; i < (g + 1) * slice; ++i) EXPECT_EQ(got.grids[g].Dequantize(got.codes[i]), dq[i]) << name << " at " << i;
+          for (size_t i = g * slice; i < (g + 1) * slice; ++i)
+            EXPECT_EQ(got.grids[g].Dequantize(got.codes[i]), dq[i]) << name << " at " << i;
         }
       }
       ++cases;
@@ -109,13 +126,16 @@ TEST(Uniform, SameCodesScalesAndZerosAsTheTools) {
   EXPECT_LT(near_ties, 60);
 }
 
-void ExpectCodes(const SmallFloat& format, const Golden& golden, const std::string& x, const std::string& codes, bool saturate) {
+void ExpectCodes(const SmallFloat& format, const Golden& golden, const std::string& x, const std::string& codes,
+                 bool saturate) {
   const std::vector<float> values = golden.Floats(x);
   const std::vector<double> wanted = golden.Numbers(codes);
   for (size_t i = 0; i < values.size(); ++i) {
     const uint8_t got = EncodeSmallFloat(format, values[i], saturate);
-    const bool both_nan = std::isnan(DecodeSmallFloat(format, got)) && std::isnan(DecodeSmallFloat(format, static_cast<uint8_t>(wanted[i])));
-    EXPECT_TRUE(got == wanted[i] || both_nan) << codes << " of " << values[i] << ": " << int{got} << ", wanted " << wanted[i];
+    const bool both_nan = std::isnan(DecodeSmallFloat(format, got)) &&
+                          std::isnan(DecodeSmallFloat(format, static_cast<uint8_t>(wanted[i])));
+    EXPECT_TRUE(got == wanted[i] || both_nan)
+        << codes << " of " << values[i] << ": " << int{got} << ", wanted " << wanted[i];
   }
 }
 
@@ -147,12 +167,17 @@ TEST(SmallFloats, CodesAndValues) {
 
 TEST(SmallFloats, MxBlocks) {
   HONE_NEED_SHARED(folder, "goldens/compress/quant/floats");
-  for (const auto& [name, format] : {std::pair("mx-e2m1", kE2M1), {"mx-e2m3", kE2M3}, {"mx-e3m2", kE3M2}, {"mx-e4m3", kE4M3}, {"mx-e5m2", kE5M2},
+  for (const auto& [name, format] : {std::pair("mx-e2m1", kE2M1),
+                                     {"mx-e2m3", kE2M3},
+                                     {"mx-e3m2", kE3M2},
+                                     {"mx-e4m3", kE4M3},
+                                     {"mx-e5m2", kE5M2},
                                      {"mxfp4-compressed-tensors", kE2M1}}) {
     const Golden golden(folder + "/" + name + ".safetensors");
     const bool ct = golden.Has("weight_scale");
     const std::vector<float> x = golden.Floats("weight");
-    const std::vector<double> scales = golden.Numbers(ct ? "weight_scale" : "scale_e8m0"), codes = golden.Numbers("codes");
+    const std::vector<double> scales = golden.Numbers(ct ? "weight_scale" : "scale_e8m0"),
+                              codes = golden.Numbers("codes");
     const std::vector<float> dq = ct ? std::vector<float>() : golden.Floats("dq");
     for (size_t b = 0; b < scales.size(); ++b) {
       uint8_t got[32];
@@ -162,7 +187,8 @@ TEST(SmallFloats, MxBlocks) {
       EncodeMx(format, rule, scale, &x[32 * b], 32, got);
       for (int i = 0; i < 32; ++i) {
         EXPECT_EQ(got[i], codes[32 * b + i]) << name << " block " << b << " at " << i << " of " << x[32 * b + i];
-        EXPECT_TRUE(ct || DecodeSmallFloat(format, got[i]) * MxScaleValue(scale) == dq[32 * b + i]) << name << " block " << b << " at " << i;
+        EXPECT_TRUE(ct || DecodeSmallFloat(format, got[i]) * MxScaleValue(scale) == dq[32 * b + i])
+            << name << " block " << b << " at " << i;
       }
     }
   }
@@ -227,7 +253,8 @@ TEST(Codebooks, Nf4AndFp4) {
     DequantizeCodebook4(codebook, got, block, back);
     const std::vector<float> dq = golden.Floats("dq");
     const double tolerance = golden.View("dq").type == DType::kBF16 ? 1.0 / 256 : 1e-6;
-    for (size_t i = 0; i < dq.size(); ++i) EXPECT_NEAR(back[i], dq[i], tolerance * std::fabs(dq[i])) << name << " " << i;
+    for (size_t i = 0; i < dq.size(); ++i)
+      EXPECT_NEAR(back[i], dq[i], tolerance * std::fabs(dq[i])) << name << " " << i;
     ++cases;
   }
   EXPECT_EQ(cases, 12);
@@ -238,7 +265,8 @@ TEST(Hqq, SameZerosAndCodesAsTheAuthorsCode) {
   for (const int bits : {2, 3, 4}) {
     for (const int axis : {0, 1}) {
       const Golden golden(folder + "/hqq-b" + std::to_string(bits) + "-axis" + std::to_string(axis) + ".safetensors");
-      const std::vector<float> w = golden.Floats("weight"), scale = golden.Floats("scale"), zero = golden.Floats("zero");
+      const std::vector<float> w = golden.Floats("weight"), scale = golden.Floats("scale"),
+                               zero = golden.Floats("zero");
       const std::vector<double> codes = golden.Numbers("W_q");
       const int64_t groups = static_cast<int64_t>(w.size()) / 64;
       // Axis 0: a group is a column of [64, groups].
@@ -277,10 +305,12 @@ TEST(Bcq, SameAsTheAuthorsCode) {
           for (int k = 0; greedy && k < q; ++k) {
             const int64_t column = g % 2 * 64 + i, row = g / 2;
             const int byte = static_cast<int>(bits[(k * 12 + row) * 16 + column / 8]);
-            EXPECT_EQ((got.signs[i] >> k) & 1, (byte >> (column % 8)) & 1) << name << " group " << g << " at " << i << " bit " << k;
+            EXPECT_EQ((got.signs[i] >> k) & 1, (byte >> (column % 8)) & 1)
+                << name << " group " << g << " at " << i << " bit " << k;
           }
         }
-        for (int k = 0; greedy && k < q; ++k) EXPECT_NEAR(got.alpha[k], alpha[g * q + k], 1e-5f * alpha[g * q + k]) << name << " group " << g;
+        for (int k = 0; greedy && k < q; ++k)
+          EXPECT_NEAR(got.alpha[k], alpha[g * q + k], 1e-5f * alpha[g * q + k]) << name << " group " << g;
       }
       EXPECT_LE(error, 1.01 * golden_error) << name;
       EXPECT_GE(error, 0.9 * golden_error) << name;
@@ -292,15 +322,18 @@ TEST(Codebooks, LlmInt8) {
   HONE_NEED_SHARED(path, "goldens/compress/quant/codebooks/llm-int8.safetensors");
   const Golden golden(path);
   const std::vector<float> w = golden.Floats("weight"), x = golden.Floats("x");
-  const auto check = [&](const std::vector<float>& m, int64_t columns, float threshold, const char* scales, const char* codes,
-                         const std::set<int>& zeroed) {
+  const auto check = [&](const std::vector<float>& m, int64_t columns, float threshold, const char* scales,
+                         const char* codes, const std::set<int>& zeroed) {
     const std::vector<float> wanted_scales = golden.Floats(scales);
     const std::vector<double> wanted = golden.Numbers(codes);
     std::vector<int8_t> row(columns);
     for (size_t r = 0; r < wanted_scales.size(); ++r) {
-      EXPECT_EQ(QuantizeInt8Row({m.data() + r * columns, static_cast<size_t>(columns)}, threshold, row.data()).absmax, wanted_scales[r]) << scales << r;
+      EXPECT_EQ(QuantizeInt8Row({m.data() + r * columns, static_cast<size_t>(columns)}, threshold, row.data()).absmax,
+                wanted_scales[r])
+          << scales << r;
       for (int64_t c = 0; c < columns; ++c) {
-        EXPECT_EQ(zeroed.count(static_cast<int>(c)) > 0 ? 0 : row[c], wanted[r * columns + c]) << codes << " row " << r << " column " << c;
+        EXPECT_EQ(zeroed.count(static_cast<int>(c)) > 0 ? 0 : row[c], wanted[r * columns + c])
+            << codes << " row " << r << " column " << c;
       }
     }
   };

@@ -45,15 +45,18 @@ float DecodeSmallFloat(const SmallFloat& format, uint8_t code) {
   const int magnitude = code & (SignBit(format) - 1);
   const int exponent = magnitude >> format.mantissa_bits, mantissa = magnitude & ((1 << format.mantissa_bits) - 1);
   double value = exponent == 0 ? std::ldexp(mantissa, 1 - Bias(format) - format.mantissa_bits)
-                               : std::ldexp(mantissa + (1 << format.mantissa_bits), exponent - Bias(format) - format.mantissa_bits);
-  if (magnitude > format.max_code) value = format.infinity && magnitude == format.max_code + 1 ? HUGE_VAL : std::nan("");
+                               : std::ldexp(mantissa + (1 << format.mantissa_bits),
+                                            exponent - Bias(format) - format.mantissa_bits);
+  if (magnitude > format.max_code)
+    value = format.infinity && magnitude == format.max_code + 1 ? HUGE_VAL : std::nan("");
   return static_cast<float>((code & SignBit(format)) != 0 ? -value : value);
 }
 
 uint8_t MxScale(const SmallFloat& format, MxRule rule, const float* x, int n) {
   float amax = LargestMagnitude(x, n);
   if (amax == 0) return 0;
-  if (rule == MxRule::kCompressedTensors) amax = std::bit_cast<float>((std::bit_cast<uint32_t>(amax) + (1u << 21)) & 0x7f800000u);
+  if (rule == MxRule::kCompressedTensors)
+    amax = std::bit_cast<float>((std::bit_cast<uint32_t>(amax) + (1u << 21)) & 0x7f800000u);
   if (amax == 0) return 0;
   return static_cast<uint8_t>(std::clamp(std::ilogb(amax) - format.emax() + 127, 0, 254));
 }

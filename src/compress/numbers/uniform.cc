@@ -53,7 +53,8 @@ Grid SearchGrid(const GridSpec& spec, Range range, const float* x, int64_t n) {
     const Grid grid = GptqGrid(spec, {p * range.low, p * range.high});
     double error = 0;
     for (int64_t j = 0; j < n; ++j) {
-      error += std::pow(std::fabs(static_cast<double>(grid.Dequantize(EncodeUniform(spec, grid, x[j])) - x[j])), spec.norm);
+      error +=
+          std::pow(std::fabs(static_cast<double>(grid.Dequantize(EncodeUniform(spec, grid, x[j])) - x[j])), spec.norm);
     }
     if (error < least) least = error, best = grid;
   }
@@ -105,9 +106,12 @@ Grid FindAbsmaxGrid(const GridSpec& spec, const float* x, int64_t n) {
 
 int LowestCode(const GridSpec& spec) {
   switch (spec.rule) {
-    case GridRule::kCompressedTensors: return -(1 << (spec.bits - 1));
-    case GridRule::kAbsmax: return -((1 << (spec.bits - 1)) - 1);
-    default: return 0;
+    case GridRule::kCompressedTensors:
+      return -(1 << (spec.bits - 1));
+    case GridRule::kAbsmax:
+      return -((1 << (spec.bits - 1)) - 1);
+    default:
+      return 0;
   }
 }
 
@@ -120,10 +124,14 @@ Grid FindGrid(const GridSpec& spec, const float* x, int64_t n) {
   HONE_CHECK(n >= 1 && spec.bits >= 2 && spec.bits <= 8);
   HONE_CHECK(spec.clip == Clip::kMinMax || spec.rule == GridRule::kGptq);
   switch (spec.rule) {
-    case GridRule::kGptq: return FindGptqGrid(spec, x, n);
-    case GridRule::kCompressedTensors: return FindCompressedTensorsGrid(spec, x, n);
-    case GridRule::kAwq: return FindAwqGrid(spec, x, n);
-    case GridRule::kAbsmax: return FindAbsmaxGrid(spec, x, n);
+    case GridRule::kGptq:
+      return FindGptqGrid(spec, x, n);
+    case GridRule::kCompressedTensors:
+      return FindCompressedTensorsGrid(spec, x, n);
+    case GridRule::kAwq:
+      return FindAwqGrid(spec, x, n);
+    case GridRule::kAbsmax:
+      return FindAbsmaxGrid(spec, x, n);
   }
   return {};
 }
@@ -133,8 +141,12 @@ int EncodeUniform(const GridSpec& spec, const Grid& grid, float x) {
   float code = 0;
   switch (spec.rule) {
     case GridRule::kGptq:
-    case GridRule::kAwq: code = std::nearbyint(x / grid.scale) + grid.zero; break;
-    case GridRule::kCompressedTensors: code = std::nearbyint(x / grid.scale + grid.zero); break;
+    case GridRule::kAwq:
+      code = std::nearbyint(x / grid.scale) + grid.zero;
+      break;
+    case GridRule::kCompressedTensors:
+      code = std::nearbyint(x / grid.scale + grid.zero);
+      break;
     case GridRule::kAbsmax: {
       const float absmax = grid.scale * high;
       code = grid.scale == 0 ? 0 : std::nearbyint(x * (high / absmax));
@@ -144,7 +156,8 @@ int EncodeUniform(const GridSpec& spec, const Grid& grid, float x) {
   return static_cast<int>(std::clamp(code, low, high));
 }
 
-UniformMatrix QuantizeUniform(const GridSpec& spec, const float* x, int64_t rows, int64_t columns, int64_t group, bool per_tensor) {
+UniformMatrix QuantizeUniform(const GridSpec& spec, const float* x, int64_t rows, int64_t columns, int64_t group,
+                              bool per_tensor) {
   UniformMatrix out;
   out.codes.resize(static_cast<size_t>(rows * columns));
   if (per_tensor) out.grids.push_back(FindGrid(spec, x, rows * columns));
@@ -153,7 +166,8 @@ UniformMatrix QuantizeUniform(const GridSpec& spec, const float* x, int64_t rows
     for (int64_t first = 0; first < columns; first += step) {
       const int64_t n = std::min(step, columns - first), at = r * columns + first;
       if (!per_tensor) out.grids.push_back(FindGrid(spec, x + at, n));
-      for (int64_t i = 0; i < n; ++i) out.codes[at + i] = static_cast<int16_t>(EncodeUniform(spec, out.grids.back(), x[at + i]));
+      for (int64_t i = 0; i < n; ++i)
+        out.codes[at + i] = static_cast<int16_t>(EncodeUniform(spec, out.grids.back(), x[at + i]));
     }
   }
   return out;

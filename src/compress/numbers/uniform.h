@@ -1,6 +1,6 @@
-// Uniform grids: w ~ scale * (code - zero). The tools that wrote the formats out there each have a rule of their own for
-// the grid of a slice of weights; all of them stand here, bit for bit (float arithmetic in the order given, halves to
-// even). Formulas: docs/quantize.md.
+// Uniform grids: w ~ scale * (code - zero). The tools that wrote the formats out there each have a rule of their own
+// for the grid of a slice of weights; all of them stand here, bit for bit (float arithmetic in the order given, halves
+// to even). Formulas: docs/quantize.md.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,7 @@ struct UniformMatrix {
   std::vector<int16_t> codes;  // [rows, columns]
   std::vector<Grid> grids;     // [rows, groups], or one
 };
-UniformMatrix QuantizeUniform(const GridSpec& spec, const float* x, int64_t rows, int64_t columns, int64_t group, bool per_tensor);
+UniformMatrix QuantizeUniform(const GridSpec& spec, const float* x, int64_t rows, int64_t columns, int64_t group,
+                              bool per_tensor);
 
 }  // namespace hone
