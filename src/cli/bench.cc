@@ -114,6 +114,7 @@ class BenchCommand : public Command {
     HONE_RETURN_IF_ERROR(CheckMemory(*model.checkpoint, 0));
     ProgressLine progress("loading " + model.name, flags.progress());
     LoadOptions load = LoadFor(plan, flags.exact);
+    load.deterministic = flags.deterministic;
     load.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
     HONE_TRY(model.model, Model::Load(model.checkpoint, runtime, load));
     model.load_s = runtime.clock->Now() - start_s;

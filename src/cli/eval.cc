@@ -112,6 +112,7 @@ class EvalCommand : public Command {
     load.max_rows = kScoreRows;
     load.max_context = window;
     load.exact = flags.exact;
+    load.deterministic = flags.deterministic;
     load.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
     HONE_TRY(loaded.model, Model::Load(loaded.checkpoint, owner.runtime(), load));
     return loaded;
