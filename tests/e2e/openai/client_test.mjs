@@ -124,7 +124,7 @@ test('responses, whole and streamed', async () => {
   assert.ok(['response.completed', 'response.incomplete'].includes(last.type));
   assert.equal(last.response.usage.output_tokens, whole.usage.output_tokens);
   const final = await client.responses.stream(request).finalResponse();
-  assert.equal(final.output_text, whole.output_text);
+  assert.equal(final.output.at(-1).content[0].text, whole.output_text);
   await assert.rejects(client.responses.create({ ...request, previous_response_id: 'resp_1' }), (e) => e.param === 'previous_response_id');
 });
 
