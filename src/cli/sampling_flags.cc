@@ -21,7 +21,7 @@ void SamplingFlags::Add(CLI::App& app) {
   app.add_option("--frequency-penalty", frequency_penalty, "per occurrence in the output")->group(group);
   app.add_option("--presence-penalty", presence_penalty, "for tokens that are in the output")->group(group);
   app.add_option("--logit-bias", logit_bias, "ID=V: add V to the logit of token ID (repeatable)")->group(group);
-  app.add_option("--stop", stop, "end before this text (repeatable)")->group(group);
+  app.add_option("--stop", stop, "end before this text (repeatable)")->allow_extra_args(false)->group(group);
   app.add_flag("--ignore-eos", ignore_eos, "go on after the model's end token")->group(group);
 }
 

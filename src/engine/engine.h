@@ -59,7 +59,7 @@ enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
 // Why a sequence ended with kError, so that serve/ can answer with the right status.
 enum class EndCause {
   kNone,
-  kQueueTime,    // it waited longer than its queue_timeout_s: 503
+  kQueueTime,    // it waited longer than its queue_timeout_s: 429
   kRequestTime,  // it was there longer than its timeout_s: 408
   kLogits,       // no token was left to choose: 500
 };

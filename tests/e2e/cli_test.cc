@@ -283,6 +283,8 @@ TEST(Cli, SeedsRepeatAndStopsCut) {
   EXPECT_NE(a.out, c.out);
   const Outcome stop = Hone("run builtin -p 'What is the opposite of dry?' --temperature 0 --stop ' is'");
   EXPECT_EQ(stop.out, "The opposite of dry\n");
+  // A repeatable flag takes one value each: what follows it is the MODEL.
+  EXPECT_EQ(Hone("run --stop ' is' builtin -p 'What is the opposite of dry?' --temperature 0").out, stop.out);
 }
 
 TEST(Cli, TokenizeRoundTrips) {
