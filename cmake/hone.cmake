@@ -48,8 +48,18 @@ set(HONE_EXTERNAL_cli nlohmann_json::nlohmann_json CLI11::CLI11 CURL::libcurl Op
 # Options of one folder. compress: what a quantiser writes depends on every rounding, so nothing may be fused.
 set(HONE_OPTIONS_compress -ffp-contract=off -fno-math-errno)
 
-# Headers that most files of a folder need and that are slow to compile.
+# Headers that most files need are compiled once for all folders under sanitizers (else g++ 12 warns of its own headers). cli/
+# adds the one that it alone reads. Kernel files of an ISA and folders with options of their own read them as they are.
+set(HONE_STANDARD_HEADERS <algorithm> <cmath> <cstdint> <cstring> <filesystem> <fstream> <functional> <map> <memory> <optional>
+    <span> <string> <string_view> <utility> <vector> <fmt/format.h>)
 set(HONE_PCH_cli <CLI/CLI.hpp>)
+
+# hone_header_target(NAME LIBS...): what a precompiled header is compiled by; others take it with REUSE_FROM NAME.
+function(hone_header_target name)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${name}.cc CONTENT "// Only carries the precompiled header.\n")
+  add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/${name}.cc)
+  target_link_libraries(${name} PRIVATE hone_flags ${ARGN})
+endfunction()
 
 # src/layers.txt: "folder: folders it may include". The order of its lines is the order of building.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/layers.txt)
@@ -79,7 +89,13 @@ function(hone_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} hone_flags GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE -O0)  # half the time to compile; what they test keeps its own level
-  target_precompile_headers(${name} PRIVATE <gtest/gtest.h> <string> <vector>)
+  if(NOT TARGET hone_test_headers)
+    hone_header_target(hone_test_headers hone_base GTest::gtest)
+    target_compile_options(hone_test_headers PRIVATE -O0)
+    target_compile_definitions(hone_test_headers PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    target_precompile_headers(hone_test_headers PRIVATE <gtest/gtest.h> <nlohmann/json.hpp> ${HONE_STANDARD_HEADERS})
+  endif()
+  target_precompile_headers(${name} REUSE_FROM hone_test_headers)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
   endif()
@@ -115,7 +131,8 @@ function(hone_folder folder)
   endif()
   foreach(source IN LISTS sources)
     if(source MATCHES "_(avx2|avx512|vnni|amx)\\.cc$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${HONE_ISA_${CMAKE_MATCH_1}};${optimise};-fno-exceptions")
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+                                  COMPILE_OPTIONS "${HONE_ISA_${CMAKE_MATCH_1}};${optimise};-fno-exceptions")
     endif()
   endforeach()
   if(sources AND HONE_OPTIONS_${folder})
@@ -123,6 +140,12 @@ function(hone_folder folder)
   endif()
   if(HONE_PCH_${folder})
     target_precompile_headers(hone_${folder} PRIVATE ${HONE_PCH_${folder}})
+  elseif(HONE_SANITIZE AND sources AND NOT HONE_OPTIONS_${folder})
+    if(NOT TARGET hone_headers)
+      hone_header_target(hone_headers ${HONE_EXTERNAL_base})
+      target_precompile_headers(hone_headers PRIVATE ${HONE_STANDARD_HEADERS})
+    endif()
+    target_precompile_headers(hone_${folder} REUSE_FROM hone_headers)
   endif()
   if(main)
     add_executable(hone ${main})
