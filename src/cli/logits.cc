@@ -13,21 +13,12 @@
 #include "cli/loaded_model.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "engine/cache_layers.h"
 #include "formats/safetensors.h"
 #include "models/model.h"
 
 namespace hone {
 namespace {
-
-// KvLayers over one KvCache.
-class CacheLayers : public KvLayers {
- public:
-  explicit CacheLayers(const KvCache& cache) : cache_(cache) {}
-  KvView View(int layer, const int32_t* blocks) const override { return cache_.View(layer, blocks); }
-
- private:
-  const KvCache& cache_;
-};
 
 class LogitsCommand : public Command {
  public:

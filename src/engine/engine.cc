@@ -20,6 +20,7 @@
 #include "cache/block_pool.h"
 #include "cache/free_memory.h"
 #include "cache/kv_cache.h"
+#include "engine/cache_layers.h"
 #include "engine/engine_options.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -35,15 +36,6 @@ uint64_t RandomSeed() {
   std::random_device device;
   return (uint64_t{device()} << 32) ^ device();
 }
-
-class CacheLayers final : public KvLayers {
- public:
-  explicit CacheLayers(const KvCache* cache) : cache_(cache) {}
-  KvView View(int layer, const int32_t* blocks) const override { return cache_->View(layer, blocks); }
-
- private:
-  const KvCache* cache_;
-};
 
 class EngineImpl final : public Engine {
  public:
@@ -152,7 +144,7 @@ EngineImpl::EngineImpl(std::shared_ptr<Model> model, std::shared_ptr<const Token
       end_ids_(tokenizer_->end_ids()),
       pool_(resolved.cache.blocks),
       cache_(resolved.cache),
-      layers_(&cache_),
+      layers_(cache_),
       scheduler_(LimitsOf(options_), &pool_),
       work_(options_.step_tokens, options_.max_sequences, options_.max_sequences + kPromptLogitRows,
             model_->config().vocab, runtime.threads != nullptr ? runtime.threads->count() : 1),

@@ -6,17 +6,9 @@
 
 #include "base/check.h"
 #include "cache/block_pool.h"
+#include "engine/cache_layers.h"
 
 namespace hone {
-
-class ModelRunner::Layers final : public KvLayers {
- public:
-  explicit Layers(const KvCache& cache) : cache_(cache) {}
-  KvView View(int layer, const int32_t* blocks) const override { return cache_.View(layer, blocks); }
-
- private:
-  const KvCache& cache_;
-};
 
 namespace {
 
@@ -63,7 +55,7 @@ void ModelRunner::Forward(std::span<const Rows> batch) {
     for (int i = rows.logits; i > 0; --i) wanted_.push_back(static_cast<int32_t>(tokens_.size()) - i);
   }
   HONE_CHECK(static_cast<int>(wanted_.size()) <= logit_rows_, "more logits than were reserved");
-  model_.Forward({.tokens = tokens_, .sequences = rows_, .logit_rows = wanted_}, Layers(cache_), logits_.as<float>());
+  model_.Forward({.tokens = tokens_, .sequences = rows_, .logit_rows = wanted_}, CacheLayers(cache_), logits_.as<float>());
 }
 
 bool ModelRunner::Prefill(int sequence, std::span<const int32_t> tokens, bool (*stop)()) {

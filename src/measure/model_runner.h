@@ -52,7 +52,6 @@ class ModelRunner {
   const Runtime& runtime() const { return runtime_; }
 
  private:
-  class Layers;
   Model& model_;
   const Runtime runtime_;
   const int length_, blocks_per_sequence_, logit_rows_;

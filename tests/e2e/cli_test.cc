@@ -12,41 +12,11 @@
 #include <string>
 
 #include "base/test_shared.h"
+#include "e2e/program.h"
 
 namespace {
 
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-std::string TempPath(const std::string& name) { return hone::TestPath("e2e_" + name); }
-
-std::string WriteTemp(const std::string& name, const std::string& text) {
-  const std::string path = TempPath(name);
-  std::ofstream(path, std::ios::binary) << text;
-  return path;
-}
-
-// Runs `hone ARGS` in a shell; `before` goes in front (environment, a pipe).
-Outcome Hone(const std::string& args, const std::string& before = "") {
-  const std::string out = TempPath("out"), err = TempPath("err");
-  const std::string line = before + " '" HONE_PROGRAM "' " + args + " >'" + out + "' 2>'" + err + "' </dev/null";
-  const int status = std::system(line.c_str());
-  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ReadAll(out), ReadAll(err)};
-  std::remove(out.c_str());
-  std::remove(err.c_str());
-  return outcome;
-}
-
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using namespace hone::e2e;
 
 TEST(Cli, HelpListsEveryCommandAndExitsZero) {
   const Outcome help = Hone("--help");

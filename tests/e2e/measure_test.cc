@@ -10,45 +10,15 @@
 #include <sstream>
 
 #include "base/test_shared.h"
+#include "e2e/program.h"
 
 namespace {
 
+using namespace hone::e2e;
 using nlohmann::json;
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-std::string TempPath(const std::string& name) { return hone::TestPath("measure_" + name); }
-
-std::string WriteTemp(const std::string& name, const std::string& text) {
-  const std::string path = TempPath(name);
-  std::ofstream(path, std::ios::binary) << text;
-  return path;
-}
-
-Outcome Hone(const std::string& args, const std::string& before = "") {
-  const std::string out = TempPath("out"), err = TempPath("err");
-  const std::string line = before + " '" HONE_PROGRAM "' " + args + " >'" + out + "' 2>'" + err + "' </dev/null";
-  const int status = std::system(line.c_str());
-  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ReadAll(out), ReadAll(err)};
-  std::filesystem::remove(out);
-  std::filesystem::remove(err);
-  return outcome;
-}
 
 // Benches keep the roof that one test of this process measured.
 std::string KeptRoof() { return "XDG_CACHE_HOME='" + TempPath("kept") + "'"; }
-
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(Roof, JsonTableAndCache) {
   const std::string cache = TempPath("cache");

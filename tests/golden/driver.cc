@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/random.h"
+#include "engine/cache_layers.h"
 
 namespace hone::golden {
 
@@ -24,15 +25,6 @@ std::vector<Isa> Machine::isas() const {
 }
 
 namespace {
-
-class CacheLayers final : public KvLayers {
- public:
-  explicit CacheLayers(KvCache& cache) : cache_(cache) {}
-  KvView View(int layer, const int32_t* blocks) const override { return cache_.View(layer, blocks); }
-
- private:
-  KvCache& cache_;
-};
 
 KvCacheShape ShapeOf(const ModelConfig& config, int blocks, KvType type) {
   return {.type = type,

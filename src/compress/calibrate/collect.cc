@@ -10,20 +10,12 @@
 
 #include "cache/block_pool.h"
 #include "cache/kv_cache.h"
+#include "engine/cache_layers.h"
 #include "models/family.h"
 #include "models/weight_map.h"
 
 namespace hone {
 namespace {
-
-class CacheLayers : public KvLayers {
- public:
-  explicit CacheLayers(const KvCache& cache) : cache_(cache) {}
-  KvView View(int layer, const int32_t* blocks) const override { return cache_.View(layer, blocks); }
-
- private:
-  const KvCache& cache_;
-};
 
 // Where a matrix's sums go: one entry of the file, for stacked experts one of its rows.
 struct Place {
