@@ -72,6 +72,13 @@ class ServeCommand : public Command {
         return UsageError("--open " + route + ": wanted a route like /metrics, and none of /admin/");
       }
     }
+    if (const size_t bytes = serve_.limits.header_bytes; bytes < 1024 || bytes > (16u << 20)) {
+      return UsageError(fmt::format("--max-header: found {} bytes, wanted 1KiB to 16MiB", bytes));
+    }
+    if (const size_t bytes = serve_.limits.body_bytes; bytes < 1024 || bytes > serve_.limits.all_bodies_bytes) {
+      return UsageError(fmt::format("--max-body: found {} bytes, wanted 1KiB to {}MiB, which all bodies at work share",
+                                    bytes, serve_.limits.all_bodies_bytes >> 20));
+    }
     if (const Result<void> policy = CheckPolicy(); !policy) return policy.error();
     engine_.kv_bytes = kv_bytes_;
     engine_.step_tokens = std::max(engine_.step_tokens, engine_.max_sequences);  // one token a step for each

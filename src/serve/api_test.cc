@@ -234,6 +234,36 @@ TEST_F(Api, Embeddings) {
   EXPECT_EQ(json::parse(refused.body)["error"]["param"], "input[1]");
 }
 
+TEST_F(Api, MoreEmbeddingsThanTheQueueHoldsTakeTurns) {
+  Start();
+  engine_->LimitSequences(2, 3);
+  std::string body = R"({"model":"fake/model","input":[)";
+  for (int i = 0; i < 40; ++i) body += std::string(i > 0 ? "," : "") + "\"" + std::string(1 + i % 3, 'a') + "\"";
+  const json answer = Body(Call("POST", "/v1/embeddings", body + "]}"));
+  ASSERT_EQ(answer["data"].size(), 40u);
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_EQ(answer["data"][i]["index"], i);
+    EXPECT_EQ(answer["data"][i]["embedding"], answer["data"][i % 3]["embedding"]);
+  }
+  // Of those that never end two run, and leave with the client.
+  {
+    TestClient client(port());
+    const std::string endless = R"({"model":"fake/model","input":["hold","hold","hold"]})";
+    client.Send("POST /v1/embeddings HTTP/1.1\r\nHost: t\r\nContent-Length: " + std::to_string(endless.size()) +
+                "\r\n\r\n" + endless);
+    EXPECT_TRUE(Eventually([&] { return engine_->running() == 2; }));
+  }
+  EXPECT_TRUE(Eventually([&] { return engine_->running() == 0; }));
+  // A refusal in the middle waits for its turn; one of the first is the answer.
+  engine_->FailAfter(1);
+  EXPECT_EQ(Call("POST", "/v1/embeddings", R"({"model":"fake/model","input":["a","b","c"]})").status, 200);
+  engine_->FailAfter(0);
+  EXPECT_EQ(Call("POST", "/v1/embeddings", R"({"model":"fake/model","input":["a","b","c"]})").status, 429);
+  // One that is never taken is the answer once no other runs.
+  EXPECT_EQ(Call("POST", "/v1/embeddings", R"({"model":"fake/model","input":["a","full","c"]})").status, 429);
+  EXPECT_TRUE(Eventually([&] { return engine_->running() == 0; }));
+}
+
 TEST_F(Api, ResponsesAnswerWhole) {
   StartThinking();
   engine_->Say(

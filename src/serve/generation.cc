@@ -5,12 +5,19 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <utility>
 
 namespace hone {
 namespace {
+
+// One salt of two. Where the tenant's ends is said, so that no tenant can complete its own to another's.
+std::string NarrowedSalt(const std::string& of_tenant, const std::string& of_request) {
+  if (of_tenant.empty() || of_request.empty()) return of_tenant + of_request;
+  return of_tenant + of_request + "\n" + std::to_string(of_tenant.size());
+}
 
 ApiError Stopping() { return {503, "the server is stopping", "", "unavailable"}; }
 
@@ -56,14 +63,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
     record_->streamed = request_.stream;
     for (PromptChoices& prompt : request_.prompts) {
       // The tenant's salt and the request's narrow each other; a priority of the request counts within the tenant's.
-      prompt.sequence.salt = from.caller.cache_salt + prompt.sequence.salt;
+      prompt.sequence.salt = NarrowedSalt(from.caller.cache_salt, prompt.sequence.salt);
       prompt.sequence.priority += from.caller.priority;
     }
   }
 
   void Run() {
     const EngineOptions& options = model_->engine->options();
-    if (const size_t most = static_cast<size_t>(options.max_sequences + options.max_queue); choices_.size() > most) {
+    if (const size_t most = static_cast<size_t>(options.max_sequences + options.max_queue);
+        choices_.size() > most && !request_.by_turns) {
       return Refuse({400,
                      "the request asks for " + std::to_string(choices_.size()) + " answers, more than the " +
                          std::to_string(most) + " that this server holds at once",
@@ -77,7 +85,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
                      "", "queue_full", RetryAfter(*model_)});
     }
     counted_ = true;
-    if (auto error = Submit()) return Refuse(std::move(*error));
+    if (request_.by_turns) most_at_once_ = static_cast<size_t>(options.max_sequences);
+    if (auto error = Submit()) {
+      for (const SequenceId id : End()) model_->engine->Cancel(id);
+      return Refuse(std::move(*error));
+    }
     if (request_.stream) {
       HttpResponse head;
       head.content_type = "text/event-stream; charset=utf-8";
@@ -103,39 +115,38 @@ class Generation : public std::enable_shared_from_this<Generation> {
     bool began = false;  // a token was seen; the engine's thread only
   };
 
+  // Prompts that are not submitted yet, as many as may run at once. First on the thread of Run; with by_turns again
+  // on the I/O thread, each time that some have ended. An error: none of the request may run.
   std::optional<ApiError> Submit() {
-    std::vector<SequenceId> ids;
-    int choice = 0;
-    for (PromptChoices& prompt : request_.prompts) {
-      model_->metrics.request_n.Observe(prompt.count);
-      model_->metrics.request_max_tokens.Observe(prompt.sequence.max_tokens);
+    for (; next_prompt_ < request_.prompts.size() && submitted_ - finished_ < most_at_once_; ++next_prompt_) {
+      PromptChoices& prompt = request_.prompts[next_prompt_];
       std::vector<EventCallback> callbacks;
-      for (int i = 0; i < prompt.count; ++i, ++choice) {
+      for (int i = 0; i < prompt.count; ++i) {
+        const int choice = static_cast<int>(submitted_) + i;
         callbacks.push_back(
             [self = shared_from_this(), choice](const SequenceEvent& event) { self->OnEvent(choice, event); });
       }
       Result<std::vector<SequenceId>> group = SubmitGroup(prompt, std::move(callbacks));
       if (!group) {
-        {
-          std::lock_guard lock(mutex_);
-          ended_ = true;
-        }
-        for (const SequenceId other : ids) model_->engine->Cancel(other);
+        // The queue is full: this one's turn comes when one before it has ended.
+        if (request_.by_turns && submitted_ > finished_ && group.error().code == ErrorCode::kLimit) break;
         ApiError error = FromError(group.error());
         if (error.status == 429) error.retry_after_s = RetryAfter(*model_);
         return error;
       }
-      ids.insert(ids.end(), group->begin(), group->end());
+      model_->metrics.request_n.Observe(prompt.count);
+      model_->metrics.request_max_tokens.Observe(prompt.sequence.max_tokens);
+      submitted_ += static_cast<size_t>(prompt.count);
       prompt.sequence = {};
+      std::lock_guard lock(mutex_);
+      ids_.insert(ids_.end(), group->begin(), group->end());
     }
-    std::lock_guard lock(mutex_);
-    ids_ = std::move(ids);
     return std::nullopt;
   }
 
   Result<std::vector<SequenceId>> SubmitGroup(PromptChoices& prompt, std::vector<EventCallback> callbacks) {
     if (callbacks.size() > 1) return model_->engine->SubmitGroup(prompt.sequence, std::move(callbacks));
-    HONE_TRY(const SequenceId id, model_->engine->Submit(std::move(prompt.sequence), std::move(callbacks.front())));
+    HONE_TRY(const SequenceId id, model_->engine->Submit(prompt.sequence, std::move(callbacks.front())));
     return std::vector<SequenceId>{id};
   }
 
@@ -202,7 +213,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
       if (!Handle(choice, event, &out)) return;
     }
     if (request_.stream) writer_->Write(std::move(out));
-    if (finished_ == choices_.size()) Finish();
+    if (finished_ == choices_.size()) return Finish();
+    if (auto error = Submit()) Fail(*error, "");
   }
 
   // False: the generation has ended with an error.
@@ -328,6 +340,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   std::vector<Choice> choices_;
   size_t finished_ = 0;
+  size_t next_prompt_ = 0, submitted_ = 0;  // prompts, choices
+  size_t most_at_once_ = SIZE_MAX;          // choices
 };
 
 }  // namespace

@@ -43,6 +43,9 @@ class AnswerShape {
 struct GenerationRequest {
   std::vector<PromptChoices> prompts;  // the choices of the answer in order
   bool stream = false, include_usage = false;
+  // Prompts are submitted as others end, no more at once than the engine runs, so that there may be more than its
+  // queue holds. For prompts that need nothing of each other.
+  bool by_turns = false;
   std::unique_ptr<AnswerShape> shape;
 };
 

@@ -230,6 +230,11 @@ bool HttpConnection::CheckHeader() {
     RefuseAndClose(400, "a request needs one Host header", "bad_http");
     return false;
   }
+  // Another coding, taken for no body, would make the body the next request: a proxy may see it otherwise.
+  if (head.count(http::field::transfer_encoding) > 0 && !parser_->chunked()) {
+    RefuseAndClose(400, "unknown Transfer-Encoding of the request; known: chunked", "bad_http");
+    return false;
+  }
   const auto expect = head[http::field::expect];
   if (!expect.empty() && !http10_ && !parser_->is_done()) {
     if (!boost::beast::iequals(expect, "100-continue")) {

@@ -212,6 +212,8 @@ TEST_F(Connections, BadHttp) {
       {"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n{}", 400},
       {"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
       {"POST /tokenize HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+      {"POST /tokenize HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\nGET /health HTTP/1.1\r\n\r\n", 400},
+      {"POST /tokenize HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n", 400},
       {"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: magic\r\n\r\n", 400},
       {"\x16\x03\x01\x02", 400},
   };

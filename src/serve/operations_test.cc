@@ -74,6 +74,20 @@ TEST_F(Operations, KeysCloseEveryRouteButHealth) {
   EXPECT_EQ(Call("GET", "/v1/models", "", Bearer("the-admin-key")).status, 200);
 }
 
+// "team" + "xy" is not "teamx" + "y".
+TEST_F(Operations, SaltsOfRequestsDoNotReachOtherTenants) {
+  ServeOptions options;
+  options.api_keys_file = WriteFile("keys", "a: key-of-a-1 salt=team\nb: key-of-b-1 salt=teamx\n");
+  Start(options);
+  const auto salt = [&](const std::string& key, const std::string& more) {
+    EXPECT_EQ(Call("POST", kChat, ChatBody("hello", more), Bearer(key)).status, 200);
+    return engine_->last().salt;
+  };
+  EXPECT_NE(salt("key-of-a-1", R"("cache_salt":"xy")"), salt("key-of-b-1", R"("cache_salt":"y")"));
+  EXPECT_NE(salt("key-of-a-1", R"("cache_salt":"x")"), salt("key-of-b-1", ""));
+  EXPECT_EQ(salt("key-of-a-1", R"("cache_salt":"x")"), salt("key-of-a-1", R"("cache_salt":"x")"));
+}
+
 TEST_F(Operations, WithoutAnAdminKeyAdminRoutesAreClosed) {
   Start();
   EXPECT_EQ(Call("GET", "/v1/models").status, 200);
@@ -136,6 +150,12 @@ TEST(Tenants, FilesThatAreNotOne) {
   EXPECT_NE(error("a: 12345678 salt=\n").find("salt"), std::string::npos);
   EXPECT_NE(error("a: 12345678 color=red\n").find("unknown option \"color\""), std::string::npos);
   EXPECT_FALSE(Tenants::Read("/does/not/exist").has_value());
+  const auto folder = Tenants::Read(testing::TempDir());
+  ASSERT_FALSE(folder.has_value());
+  EXPECT_NE(folder.error().message.find("is a folder"), std::string::npos);
+  const auto endless = Tenants::Read("/dev/zero");
+  ASSERT_FALSE(endless.has_value());
+  EXPECT_NE(endless.error().message.find("4 MiB"), std::string::npos);
   const auto tenants = Tenants::Parse("a: 12345678\nb: 87654321\n", "keys");
   ASSERT_TRUE(tenants.has_value());
   EXPECT_EQ(tenants->Find("12345678")->name, "a");
@@ -352,6 +372,21 @@ TEST(StartWith, FilesThatAreNotThere) {
   EXPECT_NE(message(options).find("PEM"), std::string::npos);
 }
 
+TEST(StartWith, AKeyWithAPassPhraseIsRefusedWithoutAsking) {
+  const std::string cert = testing::TempDir() + "/phrase.cert.pem", key = testing::TempDir() + "/phrase.key.pem";
+  const std::string make = "openssl req -x509 -newkey rsa:2048 -passout pass:secret -days 2 -subj /CN=localhost -keyout " +
+                           key + " -out " + cert + " 2>/dev/null";
+  if (std::system(make.c_str()) != 0) GTEST_SKIP() << "openssl is not there";
+  FakeEngine engine;
+  ServeOptions options;
+  options.port = 0;
+  options.tls_cert_file = cert;
+  options.tls_key_file = key;
+  const auto server = Server::Start(engine, nullptr, options, Runtime{});
+  ASSERT_FALSE(server.has_value());
+  EXPECT_NE(server.error().message.find("pass phrase"), std::string::npos) << server.error().message;
+}
+
 // By the programs of Debian's openssl and curl, which are not ours.
 TEST_F(Operations, Tls) {
   const std::string cert = WriteFile("cert.pem", ""), key = WriteFile("key.pem", "");
@@ -539,6 +574,11 @@ TEST_F(HotSwap, WrongRequests) {
   }
   Admin("POST", "/admin/models/share", R"({"share":0.5})", 409);
   Admin("POST", "/admin/models/share", "{}", 400);
+  for (const char* path : {"/admin/models/promote", "/admin/models/rollback"}) {
+    Admin("POST", path, R"({"share":1})", 400);
+    Admin("POST", path, "{", 400);
+    Admin("POST", path, "{}", 409);
+  }
   server_.reset();
   ServeOptions options;
   options.admin_key = "the-admin-key";

@@ -7,14 +7,17 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <map>
+#include <set>
 
 namespace hone {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r";
 constexpr size_t kMinKeyBytes = 8;
+constexpr size_t kMaxFileBytes = 4u << 20;  // every request is compared with every key
 
 std::string_view Trim(std::string_view text) {
   const size_t begin = text.find_first_not_of(kSpace);
@@ -119,6 +122,8 @@ double Tenant::Wait(double now) {
 
 Result<Tenants> Tenants::Parse(std::string_view text, const std::string& from) {
   Tenants tenants;
+  std::set<std::string> names;
+  std::map<Digest, std::string> keys;  // to the name of their tenant
   size_t number = 0;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
@@ -128,11 +133,9 @@ Result<Tenants> Tenants::Parse(std::string_view text, const std::string& from) {
     if (line.empty() || line.front() == '#') continue;
     const std::string where = from + ":" + std::to_string(number);
     HONE_TRY(std::unique_ptr<Tenant> tenant, ReadTenant(line).Context(where));
-    for (const auto& other : tenants.tenants_) {
-      if (other->name == tenant->name) return InvalidInput(where + ": " + tenant->name + " is there twice");
-      if (SameDigest(other->key, tenant->key)) {
-        return InvalidInput(where + ": " + tenant->name + " has the same key as " + other->name);
-      }
+    if (!names.insert(tenant->name).second) return InvalidInput(where + ": " + tenant->name + " is there twice");
+    if (const auto [other, is_new] = keys.emplace(tenant->key, tenant->name); !is_new) {
+      return InvalidInput(where + ": " + tenant->name + " has the same key as " + other->second);
     }
     tenants.tenants_.push_back(std::move(tenant));
   }
@@ -141,9 +144,22 @@ Result<Tenants> Tenants::Parse(std::string_view text, const std::string& from) {
 }
 
 Result<Tenants> Tenants::Read(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return InvalidInput(path + ": is a folder; --api-keys wants a file of lines \"name: key\"");
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) return NotFound(path + ": the file of API keys cannot be read");
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // By pieces: a pipe has no size, and a device has no end.
+  std::string text;
+  for (char piece[4096]; file.read(piece, sizeof piece) || file.gcount() > 0;) {
+    text.append(piece, static_cast<size_t>(file.gcount()));
+    if (text.size() > kMaxFileBytes) {
+      return InvalidInput(path + ": holds more than " + std::to_string(kMaxFileBytes >> 20) +
+                          " MiB, too much for a file of API keys");
+    }
+  }
+  if (file.bad()) return NotFound(path + ": the file of API keys cannot be read to its end");
   return Parse(text, path);
 }
 

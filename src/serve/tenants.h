@@ -46,6 +46,7 @@ class Tenants {
  public:
   // The lines of a key file; `from` names it in errors. Errors: a line that is not one, a name or key that is there
   // twice, options that are not known. A file without tenants is an error: it would close the server to all.
+  // So is one above 4 MiB.
   static Result<Tenants> Parse(std::string_view text, const std::string& from);
   static Result<Tenants> Read(const std::string& path);
 

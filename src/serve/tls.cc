@@ -152,9 +152,23 @@ Result<std::shared_ptr<TlsContext>> TlsContext::Load(const std::string& cert_fil
                              asio::ssl::context::no_tlsv1_1,
                          ec);
     SSL_CTX_set_mode(context->native_handle(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    // OpenSSL would ask the terminal for a pass phrase, which a server mostly lacks.
+    bool encrypted = false;
+    context->set_password_callback(
+        [&encrypted](size_t, asio::ssl::context::password_purpose) {
+          encrypted = true;
+          return std::string();
+        },
+        ec);
     context->use_certificate_chain_file(cert_file, ec);
     if (ec) return InvalidInput(cert_file + ": is not a certificate chain in PEM: " + ec.message());
     context->use_private_key_file(key_file, asio::ssl::context::pem, ec);
+    // The callback is never called again, and what it captured ends here.
+    SSL_CTX_set_default_passwd_cb(context->native_handle(), nullptr);
+    if (encrypted) {
+      return InvalidInput(key_file + ": is encrypted with a pass phrase; wanted a plain key, made by openssl pkey -in " +
+                          key_file + " -out PLAIN.pem");
+    }
     if (ec) return InvalidInput(key_file + ": is not the private key (PEM) of " + cert_file + ": " + ec.message());
     if (SSL_CTX_check_private_key(context->native_handle()) != 1) {
       ERR_clear_error();

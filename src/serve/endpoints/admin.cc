@@ -157,12 +157,26 @@ void AdminShareEndpoint(ServeContext& context, HttpRequest request, std::shared_
   Answer(context, request, *writer, refused, refused ? Result<void>() : context.models.SetShare(share), 200);
 }
 
+namespace {
+
+// Promote and roll back take no field; a body may be left out.
+std::optional<ApiError> RefuseFields(const ServeContext& context, const HttpRequest& request) {
+  if (request.body.empty()) return std::nullopt;
+  Json document;
+  if (auto error = ParseBody(request.body, &document)) return error;
+  return CheckNames(document, "", {}, {context.options.lenient_fields, context.runtime.log});
+}
+
+}  // namespace
+
 void AdminPromoteEndpoint(ServeContext& context, HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
-  Answer(context, request, *writer, std::nullopt, context.models.Promote("by command"), 200);
+  const std::optional<ApiError> refused = RefuseFields(context, request);
+  Answer(context, request, *writer, refused, refused ? Result<void>() : context.models.Promote("by command"), 200);
 }
 
 void AdminRollBackEndpoint(ServeContext& context, HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
-  Answer(context, request, *writer, std::nullopt, context.models.RollBack("by command"), 200);
+  const std::optional<ApiError> refused = RefuseFields(context, request);
+  Answer(context, request, *writer, refused, refused ? Result<void>() : context.models.RollBack("by command"), 200);
 }
 
 }  // namespace hone

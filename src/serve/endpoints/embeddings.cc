@@ -28,6 +28,7 @@ void EmbeddingsEndpoint(ServeContext& context, HttpRequest request, std::shared_
       return Refuse(*error, request, *writer);
     }
   }
+  generation.by_turns = true;
   generation.shape = MakeEmbeddingAnswer(context, embedding.inputs.size(), embedding.base64);
   StartGeneration(context, model, request, std::move(generation), std::move(writer));
 }
