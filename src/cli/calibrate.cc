@@ -35,6 +35,7 @@ class CalibrateCommand : public Command {
 
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
+    HONE_RETURN_IF_ERROR(CheckOutput(output_, {model_, text_}));
     HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
     HONE_TRY(const auto checkpoint, OpenModel(model_));
     HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));

@@ -83,6 +83,10 @@ int FailParse(const CLI::App& app, const CLI::ParseError& error, const std::stri
 int FailConfig(const CLI::App& app, const CLI::ConfigError& error, const std::string& word) {
   const std::string message = error.what();
   const std::string key = message.substr(message.rfind(' ') + 1);  // the library says it last
+  if (key.ends_with(".++") || key.ends_with(".--")) {  // how the library writes the begin and end of [table]
+    return FailUsage(word + ": --config: the table [" + key.substr(0, key.size() - 3) +
+                     "]; wanted flag-name = value without tables\nSee hone " + word + " --help");
+  }
   std::string near = NearestName("--" + key, FlagNames(app));
   if (!near.empty()) near = "; did you mean " + near.substr(2) + "?";
   return FailUsage(word + ": --config: no flag is named '" + key + "'" + near + "\nSee hone " + word + " --help");
@@ -93,6 +97,12 @@ bool OutputLost() {
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   struct stat info = {};
   return failed && (fstat(STDOUT_FILENO, &info) != 0 || !(S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode)));
+}
+
+int DoneUnlessLost(const std::string& program) {
+  if (!OutputLost()) return kExitDone;
+  std::fprintf(stderr, "%s: cannot write the result to stdout\n", program.c_str());
+  return kExitFailed;
 }
 
 int RunCommand(const CommandEntry& entry, int argc, char** argv) {
@@ -112,7 +122,7 @@ int RunCommand(const CommandEntry& entry, int argc, char** argv) {
     app.parse(argc - 1, argv + 1);
   } catch (const CLI::CallForHelp&) {
     std::fputs(app.help().c_str(), stdout);
-    return kExitDone;
+    return DoneUnlessLost(std::string("hone ") + entry.word);
   } catch (const CLI::FileError& error) {
     return FailUsage(std::string(entry.word) + ": --config: " + error.what());
   } catch (const CLI::ConfigError& error) {
@@ -122,10 +132,7 @@ int RunCommand(const CommandEntry& entry, int argc, char** argv) {
   }
   if (flags.deterministic && !flags.seed) flags.seed = 0;
   const Result<int> result = command->Run(flags);
-  if (result && *result == kExitDone && OutputLost()) {
-    std::fprintf(stderr, "hone %s: cannot write the result to stdout\n", entry.word);
-    return kExitFailed;
-  }
+  if (result && *result == kExitDone) return DoneUnlessLost(std::string("hone ") + entry.word);
   if (result) return *result;
   std::fprintf(stderr, "hone %s: %s\n", entry.word, result.error().message.c_str());
   return ExitCodeFor(result.error().code);
@@ -137,11 +144,11 @@ int RunCommandLine(int argc, char** argv) {
   const std::string word = argc > 1 ? argv[1] : "";
   if (word.empty() || word == "--help" || word == "-h" || word == "help") {
     PrintHelp(word.empty() ? stderr : stdout);
-    return word.empty() ? kExitUsage : kExitDone;
+    return word.empty() ? kExitUsage : DoneUnlessLost("hone");
   }
   if (word == "--version") {
     std::printf("hone %s\n", HONE_VERSION);
-    return kExitDone;
+    return DoneUnlessLost("hone");
   }
   std::vector<std::string> words;
   for (const CommandEntry& entry : kCommands) {

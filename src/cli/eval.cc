@@ -83,6 +83,8 @@ class EvalCommand : public Command {
     if (tasks && !file_.empty()) return UsageError("eval tasks takes its files after MODEL, without -f");
     if (what_ == "perplexity" && file_.empty()) return UsageError("no text: give -f FILE");
     if (!kld && (!base_.empty() || !save_.empty())) return UsageError("--base and --save are for eval kld");
+    if (!format_.frame.empty() && format_.frame.find("{}") == std::string::npos)
+      return UsageError("--frame '" + format_.frame + "': wanted {} where the question goes");
     if (kld && base_.empty() && save_.empty())
       return UsageError(
           "give --base MODEL-or-FILE.kld to compare with, or --save FILE.kld to write this model's logits");
@@ -144,7 +146,10 @@ class EvalCommand : public Command {
     const bool from_file = !base_.empty() && KldFile::IsKld(base_);
     if (from_file && !save_.empty())
       return UsageError("--save writes a base's logits, but --base is a file of them already");
-    if (!from_file && file_.empty()) return UsageError("no text: give -f FILE");
+    if (!from_file && file_.empty()) {
+      return UsageError("no text: give -f FILE" + (base_.empty() ? "" : " (" + base_ + " is no .kld file, which would hold it)"));
+    }
+    if (!save_.empty()) HONE_RETURN_IF_ERROR(CheckOutput(save_, {model_, base_, file_}));
     std::unique_ptr<KldFile> kld;
     if (from_file) {
       HONE_TRY(kld, KldFile::Open(base_));
@@ -247,8 +252,13 @@ class EvalCommand : public Command {
     if (!prefix_file_.empty()) {
       HONE_TRY(format_.prefix, ReadText(prefix_file_));
     }
+    if (!compare_.empty()) {  // not after the first model's work
+      HONE_TRY(const auto checkpoint, OpenModel(compare_));
+      HONE_RETURN_IF_ERROR(ReadModelConfig(*checkpoint));
+    }
     std::vector<TaskSet> sets;
     for (const std::string& file : files_) {
+      if (!items_file_.empty()) HONE_RETURN_IF_ERROR(CheckOutput(items_file_, {file, model_, compare_, prefix_file_}));
       HONE_TRY(const std::string text, ReadText(file));
       HONE_TRY(TaskSet set, ParseTasks(file, text, format_));
       sets.push_back(std::move(set));

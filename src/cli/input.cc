@@ -1,9 +1,12 @@
 // See input.h.
 #include "cli/input.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -28,8 +31,26 @@ Result<std::string> ReadText(const std::string& path) {
     if (text.size() > kLongest) return InvalidInput(path + ": longer than 1 GiB");
   }
   if (std::ferror(file) && errno == EINTR) return Error{ErrorCode::kCancelled, path + ": interrupted"};
+  if (std::ferror(file) && errno == EISDIR) return InvalidInput(path + ": is a folder, wanted a file");
   if (std::ferror(file)) return IoError(path + ": cannot read: " + std::strerror(errno));
   return text;
+}
+
+Result<void> CheckOutput(const std::string& output, std::initializer_list<std::string> inputs) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::is_directory(output, ignored)) return UsageError(output + ": is a folder, wanted the name of a file");
+  const fs::path folder = fs::path(output).has_parent_path() ? fs::path(output).parent_path() : fs::path(".");
+  for (const std::string& input : inputs) {
+    if (input.empty() || !fs::exists(output, ignored)) continue;
+    if (fs::equivalent(input, output, ignored)) return UsageError(output + ": is read and would be overwritten");
+    if (fs::is_directory(input, ignored) && fs::equivalent(input, folder, ignored))
+      return UsageError(output + ": is a file of " + input + " and would be overwritten");
+  }
+  if (!fs::is_directory(folder, ignored)) return IoError(output + ": cannot write: there is no folder " + folder.string());
+  if (access(folder.c_str(), W_OK) != 0 && access(output.c_str(), W_OK) != 0)
+    return IoError(output + ": cannot write: " + std::strerror(errno));
+  return {};
 }
 
 Result<std::vector<int32_t>> ReadIds(const std::string& path, int vocab) {

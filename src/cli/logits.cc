@@ -32,6 +32,7 @@ class LogitsCommand : public Command {
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
     HONE_TRY(const KvType kv_type, flags.kv_type(KvType::kF32));
+    HONE_RETURN_IF_ERROR(CheckOutput(output_, {model_, ids_}));
     HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
     HONE_TRY(const auto checkpoint, OpenModel(model_));
     HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));

@@ -84,7 +84,10 @@ class QuantizeCommand : public Command {
     for (const std::string& warning : plan.warnings) {
       if (!flags.quiet) std::fprintf(stderr, "hone quantize: %s\n", warning.c_str());
     }
-    if (plan_only_) return WriteOut(flags.json ? Json(plan, nullptr) : Table(plan)) ? kExitDone : kExitFailed;
+    if (plan_only_) {
+      WriteOut(flags.json ? Json(plan, nullptr) : Table(plan));
+      return kExitDone;
+    }
 
     ProgressLine progress("quantising", flags.progress());
     QuantizeRun run{.resume = resume_};
@@ -96,7 +99,7 @@ class QuantizeCommand : public Command {
     HONE_TRY(const QuantizeReport report, QuantizeToGguf(*source, plan, out_, options_, run, runtime->runtime()));
     progress.Clear();
     if (!flags.quiet) std::fputs(Summary(plan, report).c_str(), stderr);
-    if (flags.json && !WriteOut(Json(plan, &report))) return kExitFailed;
+    if (flags.json) WriteOut(Json(plan, &report));
     return kExitDone;
   }
 

@@ -124,8 +124,10 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
   HONE_TRY(const auto checkpoint, OpenModel(request.in));
   HONE_TRY(const FolderPlan plan, PlanFolder(*checkpoint, *format));
-  if (request.plan_only)
-    return WriteOut(flags.json ? Json(request, plan, nullptr) : Table(request, plan)) ? kExitDone : kExitFailed;
+  if (request.plan_only) {
+    WriteOut(flags.json ? Json(request, plan, nullptr) : Table(request, plan));
+    return kExitDone;
+  }
   ProgressLine progress("quantising", flags.progress());
   FolderRun run{.resume = request.resume, .overwrite = request.force};
   run.progress = [&](const char* stage, uint64_t done, uint64_t total) {
@@ -146,7 +148,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     }
     std::fputs(text.c_str(), stderr);
   }
-  if (flags.json && !WriteOut(Json(request, plan, &report))) return kExitFailed;
+  if (flags.json) WriteOut(Json(request, plan, &report));
   return kExitDone;
 }
 

@@ -138,6 +138,8 @@ Result<void> CompareWithReport(const std::string& text, const std::string& name,
       HONE_TRY(other.low, Number(row, "low"));
       HONE_TRY(other.high, Number(row, "high"));
       HONE_TRY(const double roof, Number(row, "roof_now"));
+      if (other.low <= 0 || other.low > other.value || other.value > other.high || roof < 0)
+        return InvalidInput("a row's 'tok_s', 'low', 'high' and 'roof_now' must be positive and in order");
       other.confidence = Number(row, "confidence") ? *Number(row, "confidence") : 0.95;
       const bool same_unit = row.contains("roof_key") && row["roof_key"] == mine.roof_key;
       report->compared.push_back(

@@ -62,7 +62,7 @@ struct DivergenceFigures {
   double same_top = 0, same_top_error = 0, overlap = 0;  // shares
   double ppl = 0, ppl_error = 0, ppl_base = 0, ppl_base_error = 0;
   double ln_ratio = 0, ln_ratio_error = 0, ln_correlation = 0;  // of the perplexities, tokens paired
-  double kld_below_zero = 0;                                    // rows; rounding of the file
+  int64_t kld_below_zero = 0;                                   // rows; rounding of the file
 };
 DivergenceFigures FiguresOf(std::span<const DivergenceRow> rows);
 

@@ -15,6 +15,12 @@ constexpr int kComputeRounds = 20;
 constexpr int kBarrierRounds = 15;
 constexpr int kBarriers = 2000;  // of one round
 constexpr int kForkJoins = 500;
+// More threads than cores wait for each other's time slices, so that a round takes a hundred times as long. Then there
+// are fewer of them, and shorter ones.
+constexpr int kFewestRounds = 3;
+constexpr double kRoundsSeconds = 3;  // of the rounds of one figure: no more are begun
+constexpr int kTrial = 10;            // barriers or forks that say how many fit into a round
+constexpr double kRoundSeconds = 0.25;
 
 RoofFigure Highest(const std::vector<double>& rates) {
   return {*std::max_element(rates.begin(), rates.end()), Median(rates)};
@@ -22,6 +28,38 @@ RoofFigure Highest(const std::vector<double>& rates) {
 
 RoofFigure Lowest(const std::vector<double>& times) {
   return {*std::min_element(times.begin(), times.end()), Median(times)};
+}
+
+std::vector<double> Rounds(const Clock& clock, int most, const std::function<double()>& round) {
+  const double start_s = clock.Now();
+  std::vector<double> figures;
+  while (static_cast<int>(figures.size()) < most &&
+         (static_cast<int>(figures.size()) < kFewestRounds || clock.Now() - start_s < kRoundsSeconds)) {
+    figures.push_back(round());
+  }
+  return figures;
+}
+
+// How often something is done in a round, if `trial_s` was the time of kTrial.
+int TimesOfRound(int most, double trial_s) {
+  return static_cast<int>(std::clamp(kRoundSeconds * kTrial / std::max(1e-9, trial_s), 1.0 * kTrial, 1.0 * most));
+}
+
+double BarrierNs(const Runtime& runtime, int times) {
+  double elapsed_s = 0;
+  runtime.threads->Run([&](int worker) {
+    runtime.threads->Barrier();  // all are awake
+    const double begin_s = runtime.clock->Now();
+    for (int i = 0; i < times; ++i) runtime.threads->Barrier();
+    if (worker == 0) elapsed_s = runtime.clock->Now() - begin_s;
+  });
+  return elapsed_s * 1e9 / times;
+}
+
+double ForkJoinNs(const Runtime& runtime, int times) {
+  const double begin_s = runtime.clock->Now();
+  for (int i = 0; i < times; ++i) runtime.threads->Run([](int) {});
+  return (runtime.clock->Now() - begin_s) * 1e9 / times;
 }
 
 std::vector<int> ThreadCounts(int all) {
@@ -121,9 +159,7 @@ Roof MeasureRoof(const Runtime& runtime, const std::function<void(double share)>
   for (const int count : counts) {
     ThreadPool threads(count);
     probe.ReadGbs(threads);  // wakes the threads, maps the pages
-    std::vector<double> rates;
-    for (int i = 0; i < kReadRounds; ++i) rates.push_back(probe.ReadGbs(threads));
-    roof.read_gbs[count] = Highest(rates);
+    roof.read_gbs[count] = Highest(Rounds(*runtime.clock, kReadRounds, [&] { return probe.ReadGbs(threads); }));
     step();
   }
   for (const ComputeUnit unit : kComputeUnits) {
@@ -131,33 +167,16 @@ Roof MeasureRoof(const Runtime& runtime, const std::function<void(double share)>
       roof.excluded[unit] = *std::move(why);
     } else {
       probe.Gops(unit);  // the clock changes with the width of the vectors
-      std::vector<double> rates;
-      for (int i = 0; i < kComputeRounds; ++i) rates.push_back(probe.Gops(unit));
-      roof.gops[unit] = Highest(rates);
+      roof.gops[unit] = Highest(Rounds(*runtime.clock, kComputeRounds, [&] { return probe.Gops(unit); }));
     }
     step();
   }
 
-  ThreadPool& threads = *runtime.threads;
-  std::vector<double> barriers, forks;
-  for (int round = 0; round < kBarrierRounds; ++round) {
-    double elapsed_s = 0;
-    threads.Run([&](int worker) {
-      threads.Barrier();  // all are awake
-      const double begin_s = runtime.clock->Now();
-      for (int i = 0; i < kBarriers; ++i) threads.Barrier();
-      if (worker == 0) elapsed_s = runtime.clock->Now() - begin_s;
-    });
-    barriers.push_back(elapsed_s * 1e9 / kBarriers);
-  }
+  const int barriers = TimesOfRound(kBarriers, BarrierNs(runtime, kTrial) * 1e-9 * kTrial);
+  roof.barrier_ns = Lowest(Rounds(*runtime.clock, kBarrierRounds, [&] { return BarrierNs(runtime, barriers); }));
   step();
-  for (int round = 0; round < kBarrierRounds; ++round) {
-    const double begin_s = runtime.clock->Now();
-    for (int i = 0; i < kForkJoins; ++i) threads.Run([](int) {});
-    forks.push_back((runtime.clock->Now() - begin_s) * 1e9 / kForkJoins);
-  }
-  roof.barrier_ns = Lowest(barriers);
-  roof.fork_join_ns = Lowest(forks);
+  const int forks = TimesOfRound(kForkJoins, ForkJoinNs(runtime, kTrial) * 1e-9 * kTrial);
+  roof.fork_join_ns = Lowest(Rounds(*runtime.clock, kBarrierRounds, [&] { return ForkJoinNs(runtime, forks); }));
   step();
   roof.measured_s = runtime.clock->Now() - start_s;
   return roof;

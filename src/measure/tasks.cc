@@ -265,6 +265,8 @@ std::string TasksTable(std::span<const TaskResult> results, const std::string& m
   }
   const Total total = TotalOf(results);
   if (results.size() > 1) line("all", total.right, total.of, total.accuracy(), "");
+  if (std::any_of(results.begin(), results.end(), [](const TaskResult& r) { return r.interrupted; }))
+    out += "INTERRUPTED: of the items that were done\n";
   if (other.empty()) return out;
   const PairedTasks paired = ComparePairedTasks(results, other);
   return out + fmt::format(

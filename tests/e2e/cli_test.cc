@@ -213,6 +213,7 @@ TEST(Cli, AConfigFileHoldsOnlyFlags) {
     EXPECT_EQ(with(text).code, 2) << text;
   }
   EXPECT_TRUE(Contains(with("top_k = 3\n").err, "did you mean top-k?"));
+  EXPECT_TRUE(Contains(with("[run]\ntop-k = 3\n").err, "the table [run]")) << with("[run]\ntop-k = 3\n").err;
 }
 
 TEST(Cli, AnEmptyPromptIsAPrompt) {
@@ -232,9 +233,40 @@ TEST(Cli, ResultsThatCannotBeWrittenFail) {
     EXPECT_EQ(Shell(std::string("echo hi | HONE ") + command + " >/dev/full"), 1) << command;
     EXPECT_EQ(Shell(std::string("echo hi | HONE ") + command + " >&-"), 1) << command;
   }
+  const std::string plan = "quantize builtin '" + TempPath("none.gguf") + "' --type Q4_0 --plan";
+  for (const std::string& command : {std::string("--help"), std::string("--version"), std::string("run --help"), plan}) {
+    EXPECT_EQ(Shell("HONE " + command + " >/dev/full"), 1) << command;
+  }
   // A reader that has seen enough is no failure, and ends an answer that would not end.
   EXPECT_EQ(Shell("{ HONE run builtin -p hi --ignore-eos --seed 1 --ctx 4096; echo $? >'" + TempPath("rc") + "'; } | head -c 10 >/dev/null"), 0);
   EXPECT_EQ(ReadAll(TempPath("rc")), "0\n");
+}
+
+// Every command that writes a file, with each file that it reads as its output.
+TEST(Cli, OutputsNeverReplaceWhatIsRead) {
+  const std::string text = WriteTemp("kept.txt", "Some words.\n"), ids = WriteTemp("kept.json", "[1, 2, 3]");
+  const std::string items = WriteTemp("kept.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n");
+  const std::string model = TempPath("kept_model"), weights = model + "/model.safetensors", link = TempPath("kept_link");
+  std::filesystem::remove_all(model);
+  std::filesystem::remove(link);
+  std::filesystem::copy(HONE_SOURCE_DIR "/assets/builtin/draft", model, std::filesystem::copy_options::recursive);
+  std::filesystem::create_hard_link(text, link);
+  ASSERT_TRUE(std::filesystem::exists(weights));
+  const auto size = std::filesystem::file_size(weights);
+  for (const std::string& command :
+       {"logits builtin --ids " + ids + " -o " + ids, "logits " + model + " --ids " + ids + " -o " + weights,
+        "calibrate builtin -f " + text + " -o " + text, "calibrate builtin -f " + text + " -o " + link,
+        "calibrate " + model + " -f " + text + " -o " + weights, "eval kld builtin -f " + text + " --save " + text,
+        "eval kld builtin --base " + model + " -f " + text + " --save " + weights,
+        "eval tasks builtin " + items + " --items " + items, "logits builtin --ids " + ids + " -o " + model}) {
+    EXPECT_EQ(Hone(command).code, 2) << command;
+  }
+  EXPECT_EQ(ReadAll(text), "Some words.\n");
+  EXPECT_EQ(ReadAll(ids), "[1, 2, 3]");
+  EXPECT_EQ(std::filesystem::file_size(weights), size);
+  EXPECT_EQ(Hone("calibrate builtin -f " + text + " -o /no/such/folder/x").code, 1);
+  EXPECT_EQ(Hone("calibrate builtin -f " + model + " -o " + TempPath("new")).code, 3);  // a folder is no text
+  std::filesystem::remove_all(model);
 }
 
 TEST(Cli, AnInterruptWhileThePromptIsReadIs130) {

@@ -91,6 +91,11 @@ TEST(Bench, BadInput) {
   EXPECT_EQ(Hone("bench builtin --prefill 8 --no-decode --compare /no/such.gguf").code, 3);
   const std::string other = WriteTemp("other.json", "{\"rows\": []}");
   EXPECT_EQ(Hone("bench builtin --prefill 8 --no-decode --rounds 1 --compare " + other).code, 3);
+  const std::string same = "bench builtin --prefill 8 --no-decode --rounds 1 --json";
+  json report = json::parse(Hone(same, KeptRoof()).out);
+  EXPECT_EQ(Hone(same + " --compare " + WriteTemp("other.json", report.dump()), KeptRoof()).code, 0);
+  report["rows"][0]["low"] = -1;
+  EXPECT_EQ(Hone(same + " --compare " + WriteTemp("other.json", report.dump()), KeptRoof()).code, 3);
 }
 
 TEST(Eval, PerplexityOfTheBuiltinModel) {
@@ -163,6 +168,10 @@ TEST(Eval, BadInput) {
   EXPECT_EQ(line.code, 3);
   EXPECT_TRUE(Contains(line.err, "line 1")) << line.err;
   EXPECT_EQ(Hone("eval tasks builtin /no/such.jsonl").code, 3);
+  EXPECT_EQ(Hone("eval tasks builtin --frame 'no place for it'").code, 2);
+  const Outcome base = Hone("eval kld builtin --base " + text);  // a text is no base
+  EXPECT_EQ(base.code, 2);
+  EXPECT_TRUE(Contains(base.err, "is no .kld file")) << base.err;
 }
 
 }  // namespace

@@ -134,6 +134,23 @@ TEST_F(Quantize, FoldersAreWrittenAndPlansWriteNothing) {
   EXPECT_TRUE(fs::exists(out + "/model.safetensors") && fs::exists(out + "/config.json"));
 }
 
+TEST_F(Quantize, ADamagedModelLeavesNothingToResume) {
+  const std::string model = folder_ + "damaged", weights = model + "/model.safetensors";
+  fs::copy(builtin_, model, fs::copy_options::recursive);
+  std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(fs::file_size(weights) / 4 * 2));
+  file.write("\xff\x7f", 2);  // a NaN of BF16
+  file.close();
+  for (const std::string& flags :
+       {Quoted(folder_ + "x.gguf") + "--type Q4_0", Quoted(folder_ + "x") + "--method fp8"}) {
+    EXPECT_EQ(Hone("quantize" + Quoted(model) + flags), 3) << flags;
+    EXPECT_NE(Err().find("is nan"), std::string::npos) << Err();
+  }
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    EXPECT_NE(entry.path().filename().string().substr(0, 1), "x") << entry.path();
+  }
+}
+
 TEST_F(Quantize, WhatCannotBeDoneHasItsExitCode) {
   const std::string out = folder_ + "x.gguf";
   const auto code = [&](const std::string& flags) { return Hone("quantize" + Quoted(builtin_) + flags); };

@@ -154,7 +154,9 @@ class Job {
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
       if (i >= report_.resumed_tensors) {
         if (run_.progress && !run_.progress("quantising", done, total_)) return Stopped();
-        HONE_RETURN_IF_ERROR(Quantize(plan_.tensors[i], *work));
+        const Result<void> quantized = Quantize(plan_.tensors[i], *work);
+        if (!quantized && quantized.error().code == ErrorCode::kInvalidInput) work->Remove();  // no resuming helps
+        HONE_RETURN_IF_ERROR(quantized);
       }
       done += plan_.tensors[i].bytes_before;
     }

@@ -231,7 +231,11 @@ class Job {
         return InvalidInput(WorkPath() + ": does not fit the plan; start again without --resume");
       done_ += static_cast<uint64_t>(plan_.tensors[i].shape.elements());
     }
-    for (size_t i = work->pieces().size(); i < plan_.tensors.size(); ++i) HONE_RETURN_IF_ERROR(Quantize(i, *work));
+    for (size_t i = work->pieces().size(); i < plan_.tensors.size(); ++i) {
+      const Result<void> quantized = Quantize(i, *work);
+      if (!quantized && quantized.error().code == ErrorCode::kInvalidInput) work->Remove();  // no resuming helps
+      HONE_RETURN_IF_ERROR(quantized);
+    }
     HONE_RETURN_IF_ERROR(Assemble(*work));
     report_.quantize_s = runtime_.clock->Now() - start;
     const std::string unverified = path_ + ".unverified";
