@@ -147,7 +147,8 @@ class EvalCommand : public Command {
     if (from_file && !save_.empty())
       return UsageError("--save writes a base's logits, but --base is a file of them already");
     if (!from_file && file_.empty()) {
-      return UsageError("no text: give -f FILE" + (base_.empty() ? "" : " (" + base_ + " is no .kld file, which would hold it)"));
+      return UsageError("no text: give -f FILE" +
+                        (base_.empty() ? "" : " (" + base_ + " is no .kld file, which would hold it)"));
     }
     if (!save_.empty()) HONE_RETURN_IF_ERROR(CheckOutput(save_, {model_, base_, file_}));
     std::unique_ptr<KldFile> kld;

@@ -47,7 +47,8 @@ Result<void> CheckOutput(const std::string& output, std::initializer_list<std::s
     if (fs::is_directory(input, ignored) && fs::equivalent(input, folder, ignored))
       return UsageError(output + ": is a file of " + input + " and would be overwritten");
   }
-  if (!fs::is_directory(folder, ignored)) return IoError(output + ": cannot write: there is no folder " + folder.string());
+  if (!fs::is_directory(folder, ignored))
+    return IoError(output + ": cannot write: there is no folder " + folder.string());
   if (access(folder.c_str(), W_OK) != 0 && access(output.c_str(), W_OK) != 0)
     return IoError(output + ": cannot write: " + std::strerror(errno));
   return {};

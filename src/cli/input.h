@@ -13,8 +13,8 @@ namespace hone {
 // The bytes of a file; "-" is standard input. Errors name the path. At most 1 GiB.
 Result<std::string> ReadText(const std::string& path);
 
-// Before work that takes long: a file can be made at `output` (its folder is there and may be written), and it is none of
-// `inputs`, by whatever name, nor a file of an input folder. An empty input is none.
+// Before work that takes long: a file can be made at `output` (its folder is there and may be written), and it is none
+// of `inputs`, by whatever name, nor a file of an input folder. An empty input is none.
 Result<void> CheckOutput(const std::string& output, std::initializer_list<std::string> inputs);
 
 // A JSON array of whole numbers, each in [0, vocab). Errors name the path, the entry and its value.

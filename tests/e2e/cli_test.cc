@@ -234,7 +234,8 @@ TEST(Cli, ResultsThatCannotBeWrittenFail) {
     EXPECT_EQ(Shell(std::string("echo hi | HONE ") + command + " >&-"), 1) << command;
   }
   const std::string plan = "quantize builtin '" + TempPath("none.gguf") + "' --type Q4_0 --plan";
-  for (const std::string& command : {std::string("--help"), std::string("--version"), std::string("run --help"), plan}) {
+  const std::string help = "--help", version = "--version", help_of_run = "run --help";
+  for (const std::string& command : {help, version, help_of_run, plan}) {
     EXPECT_EQ(Shell("HONE " + command + " >/dev/full"), 1) << command;
   }
   // A reader that has seen enough is no failure, and ends an answer that would not end.
@@ -246,7 +247,8 @@ TEST(Cli, ResultsThatCannotBeWrittenFail) {
 TEST(Cli, OutputsNeverReplaceWhatIsRead) {
   const std::string text = WriteTemp("kept.txt", "Some words.\n"), ids = WriteTemp("kept.json", "[1, 2, 3]");
   const std::string items = WriteTemp("kept.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n");
-  const std::string model = TempPath("kept_model"), weights = model + "/model.safetensors", link = TempPath("kept_link");
+  const std::string model = TempPath("kept_model"), weights = model + "/model.safetensors";
+  const std::string link = TempPath("kept_link");
   std::filesystem::remove_all(model);
   std::filesystem::remove(link);
   std::filesystem::copy(HONE_SOURCE_DIR "/assets/builtin/draft", model, std::filesystem::copy_options::recursive);
