@@ -79,7 +79,8 @@ endif()
 function(hone_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE ${ARG_LIBS} hone_flags GTest::gtest GTest::gtest_main)
+  # hone_base also where a test does not need it: the definitions of its libraries are part of the precompiled header.
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} hone_base hone_flags GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE -O0)  # half the time to compile; what they test keeps its own level
   get_property(first GLOBAL PROPERTY HONE_FIRST_TEST)  # whose precompiled header the others take
