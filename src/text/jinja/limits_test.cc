@@ -25,7 +25,7 @@ std::string Repeat(const std::string& text, int times) {
 // Runs on a thread with 1 MiB of stack, as a server's may have.
 void OnSmallStack(const std::function<void()>& body) {
 #if defined(__SANITIZE_ADDRESS__)
-  constexpr size_t kStack = 8 << 20;  // frames are many times larger under the sanitizer
+  constexpr size_t kStack = 64 << 20;  // frames are many times larger under the sanitizer
 #else
   constexpr size_t kStack = 1 << 20;
 #endif
