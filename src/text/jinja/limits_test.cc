@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "base/sanitizer.h"
 #include "text/jinja/runtime.h"
 #include "text/jinja/template.h"
 
@@ -24,7 +25,7 @@ std::string Repeat(const std::string& text, int times) {
 
 // Runs on a thread with 1 MiB of stack, as a server's may have.
 void OnSmallStack(const std::function<void()>& body) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HONE_ADDRESS_SANITIZER)
   constexpr size_t kStack = 64 << 20;  // frames are many times larger under the sanitizer
 #else
   constexpr size_t kStack = 1 << 20;

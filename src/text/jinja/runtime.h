@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/sanitizer.h"
 #include "base/result.h"
 #include "text/jinja/ast.h"
 #include "text/jinja/functions.h"
@@ -162,7 +163,7 @@ class Runtime {
   bool raised = false;
 
  private:
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HONE_ADDRESS_SANITIZER)
   static constexpr int64_t kMaxStackBytes = 4 << 20;  // frames are many times larger under the sanitizer
 #else
   static constexpr int64_t kMaxStackBytes = 512 << 10;
