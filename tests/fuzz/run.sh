@@ -10,7 +10,7 @@ fuzz_one() {  # NAME
   seeds="$here/seeds/${1%_fuzz}"
   [ -d "$seeds" ] || seeds="$here/seeds/$1"
   [ -d "$seeds" ] || seeds=
-  if "$build/tests/fuzz/$1" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
+  if "$build/tests/fuzz/$1" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
       -artifact_prefix="$work/$1." "$work/$1" $seeds >"$work/$1.log" 2>&1; then
     echo "ok    $1: $(grep -o 'number_of_executed_units: [0-9]*' "$work/$1.log" | tail -n 1)"
   else
