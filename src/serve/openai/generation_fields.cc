@@ -85,7 +85,7 @@ void ReadResponseFormat(FieldReader& reader) {
   }
   const Json& type = format->at("type");
   if (type == Json("text")) return;
-  reader.Fail({400, "response_format.type: " + Found(type) + " is not supported yet; supported: \"text\"",
+  reader.Fail({400, "response_format.type: " + Found(type) + " is not supported; supported: \"text\"",
                "response_format.type", "unsupported_value"});
 }
 
