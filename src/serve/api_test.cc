@@ -134,7 +134,7 @@ TEST_F(Api, FieldsOfSchedulingReachTheEngine) {
             200);
   const SequenceRequest request = engine_->last();
   EXPECT_EQ(request.priority, -2);
-  EXPECT_EQ(request.salt, "s");
+  EXPECT_EQ(request.salt, "s\n0");
   EXPECT_EQ(request.logprobs_kind, LogprobsKind::kProcessed);
   EXPECT_TRUE(request.sampling.mirostat);
   EXPECT_FLOAT_EQ(request.sampling.dry_multiplier, 0.5f);

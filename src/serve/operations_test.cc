@@ -78,6 +78,7 @@ TEST_F(Operations, KeysCloseEveryRouteButHealth) {
 TEST_F(Operations, SaltsOfRequestsDoNotReachOtherTenants) {
   ServeOptions options;
   options.api_keys_file = WriteFile("keys", "a: key-of-a-1 salt=team\nb: key-of-b-1 salt=teamx\n");
+  options.open_routes = {std::string(kChat)};
   Start(options);
   const auto salt = [&](const std::string& key, const std::string& more) {
     EXPECT_EQ(Call("POST", kChat, ChatBody("hello", more), Bearer(key)).status, 200);
@@ -86,6 +87,8 @@ TEST_F(Operations, SaltsOfRequestsDoNotReachOtherTenants) {
   EXPECT_NE(salt("key-of-a-1", R"("cache_salt":"xy")"), salt("key-of-b-1", R"("cache_salt":"y")"));
   EXPECT_NE(salt("key-of-a-1", R"("cache_salt":"x")"), salt("key-of-b-1", ""));
   EXPECT_EQ(salt("key-of-a-1", R"("cache_salt":"x")"), salt("key-of-a-1", R"("cache_salt":"x")"));
+  // Nor does a caller of an open route, who has no key, by spelling a tenant's salt.
+  EXPECT_NE(salt("", R"("cache_salt":"team")"), salt("key-of-a-1", ""));
 }
 
 TEST_F(Operations, WithoutAnAdminKeyAdminRoutesAreClosed) {
