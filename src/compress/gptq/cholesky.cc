@@ -1,14 +1,18 @@
 // H reversed in both directions has the lower factor L = J R J, so R comes from an ordinary Cholesky, and U = J L^-1 J.
-// Both steps go by blocks of columns: a small triangle on one thread, then a product of blocks over all rows below.
+// Both steps go by blocks of 128 columns: a small triangle on one thread, then products (kernels/dense) over all the
+// rest, dealt out in tiles.
 #include "compress/gptq/cholesky.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/dense/subtract.h"
+
 namespace hone {
 namespace {
 
-constexpr int64_t kBlock = 64;
+constexpr int64_t kBlock = 128;
+constexpr int64_t kTile = 256;  // rows or columns that a thread takes at once
 
 double Dot(const double* a, const double* b, int64_t n) {
   double sums[8] = {};
@@ -21,8 +25,17 @@ double Dot(const double* a, const double* b, int64_t n) {
   return sum;
 }
 
-// In place: the lower triangle of a becomes L.
-bool Factor(std::vector<double>& a, int64_t n, ThreadPool& threads) {
+// fn(first, last) over tiles of [begin, end), dealt out in turn: later tiles have more (or less) to do.
+template <typename Fn>
+void ForTiles(ThreadPool& threads, int64_t begin, int64_t end, Fn fn) {
+  threads.Run([&](int worker) {
+    for (int64_t first = begin + worker * kTile; first < end; first += threads.count() * kTile)
+      fn(first, std::min(end, first + kTile));
+  });
+}
+
+// In place: the lower triangle of a becomes L; what is above the diagonal is lost.
+bool Factor(std::vector<double>& a, int64_t n, ThreadPool& threads, Isa isa) {
   for (int64_t first = 0; first < n; first += kBlock) {
     const int64_t last = std::min(n, first + kBlock);
     for (int64_t j = first; j < last; ++j) {
@@ -33,45 +46,96 @@ bool Factor(std::vector<double>& a, int64_t n, ThreadPool& threads) {
       if (!(pivot > 0) || !std::isfinite(pivot)) return false;
       row[j] = std::sqrt(pivot);
     }
-    threads.ParallelFor(static_cast<size_t>(n - last), 8, [&](size_t begin, size_t end) {
-      for (size_t r = begin; r < end; ++r) {
-        double* row = &a[(last + static_cast<int64_t>(r)) * n];
+    ForTiles(threads, last, n, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        double* row = &a[r * n];
         for (int64_t k = first; k < last; ++k)
           row[k] = (row[k] - Dot(row + first, &a[k * n] + first, k - first)) / a[k * n + k];
       }
     });
-    // What is right of the block loses the block's part. Rows further down have more columns: dealt out in turn.
-    threads.Run([&](int worker) {
-      for (int64_t r = last + worker; r < n; r += threads.count()) {
-        double* row = &a[r * n];
-        for (int64_t c = last; c <= r; ++c) row[c] -= Dot(row + first, &a[c * n] + first, last - first);
-      }
+    // What is right of the block loses the block's part.
+    ForTiles(threads, last, n, [&](int64_t begin, int64_t end) {
+      SubtractProduct(SubtractArgs<double>{.m = end - begin,
+                                           .n = end - last,
+                                           .k = last - first,
+                                           .a = &a[begin * n + first],
+                                           .a_row = n,
+                                           .b = &a[last * n + first],
+                                           .b_row = 1,
+                                           .b_column = n,
+                                           .c = &a[begin * n + last],
+                                           .c_row = n},
+                      isa);
     });
   }
   return true;
 }
 
+// In place: the lower triangle L becomes L^-1, zeros above. Row by row of blocks: X_i = -L_ii^-1 (L_i,<i X_<i).
+void Invert(std::vector<double>& a, int64_t n, ThreadPool& threads, Isa isa) {
+  threads.ParallelFor(static_cast<size_t>(n), 64, [&](size_t begin, size_t end) {
+    for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end); ++r)
+      std::fill(&a[r * n] + r + 1, &a[r * n] + n, 0.0);
+  });
+  std::vector<double> before(static_cast<size_t>(kBlock * n)), inverse(kBlock * kBlock);
+  for (int64_t first = 0; first < n; first += kBlock) {
+    const int64_t size = std::min(kBlock, n - first);
+    for (int64_t r = 0; r < size; ++r) std::copy_n(&a[(first + r) * n], first, &before[r * n]);
+    // The inverse of the triangle on the diagonal, its sign turned.
+    std::fill(inverse.begin(), inverse.end(), 0.0);
+    for (int64_t j = 0; j < size; ++j) {
+      inverse[j * kBlock + j] = -1 / a[(first + j) * n + first + j];
+      for (int64_t i = j + 1; i < size; ++i) {
+        double sum = 0;
+        for (int64_t k = j; k < i; ++k) sum += a[(first + i) * n + first + k] * inverse[k * kBlock + j];
+        inverse[i * kBlock + j] = -sum / a[(first + i) * n + first + i];
+      }
+    }
+    ForTiles(threads, 0, first, [&](int64_t begin, int64_t end) {
+      std::vector<double> product(static_cast<size_t>(size * (end - begin)));  // minus L_i,<i X_<i
+      SubtractProduct(SubtractArgs<double>{.m = size,
+                                           .n = end - begin,
+                                           .k = first - begin,
+                                           .a = &before[begin],
+                                           .a_row = n,
+                                           .b = &a[begin * n + begin],
+                                           .b_row = n,
+                                           .c = product.data(),
+                                           .c_row = end - begin},
+                      isa);
+      for (int64_t r = 0; r < size; ++r) std::fill_n(&a[(first + r) * n + begin], end - begin, 0.0);
+      SubtractProduct(SubtractArgs<double>{.m = size,
+                                           .n = end - begin,
+                                           .k = size,
+                                           .a = inverse.data(),
+                                           .a_row = kBlock,
+                                           .b = product.data(),
+                                           .b_row = end - begin,
+                                           .c = &a[first * n + begin],
+                                           .c_row = n},
+                      isa);
+    });
+    for (int64_t r = 0; r < size; ++r) {
+      for (int64_t c = 0; c <= r; ++c) a[(first + r) * n + first + c] = -inverse[r * kBlock + c];
+    }
+  }
+}
+
 }  // namespace
 
-bool InverseFactor(const std::vector<double>& h, int64_t n, std::vector<double>* u, ThreadPool& threads) {
-  std::vector<double> l(static_cast<size_t>(n * n));
+bool InverseFactor(std::vector<double>* h, int64_t n, ThreadPool& threads, Isa isa) {
+  std::vector<double>& a = *h;
+  // J H J, in its lower triangle: H reflected at the other diagonal.
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j <= i; ++j) l[i * n + j] = h[(n - 1 - j) * n + (n - 1 - i)];
-  }
-  if (!Factor(l, n, threads)) return false;
-  // Columns of L^-1 by forward substitution, as rows (so that dot products run along memory): x_i = (e_i - sum L_ik
-  // x_k) / L_ii.
-  u->assign(static_cast<size_t>(n * n), 0);
-  threads.Run([&](int worker) {
-    std::vector<double> x(n);
-    for (int64_t column = worker; column < n; column += threads.count()) {
-      x[column] = 1 / l[column * n + column];
-      for (int64_t i = column + 1; i < n; ++i)
-        x[i] = -Dot(&l[i * n] + column, x.data() + column, i - column) / l[i * n + i];
-      // L^-1[i][column] is U[n-1-i][n-1-column].
-      for (int64_t i = column; i < n; ++i) (*u)[(n - 1 - i) * n + (n - 1 - column)] = x[i];
+    for (int64_t j = 0; j <= i; ++j) {
+      const int64_t r = n - 1 - j, c = n - 1 - i;
+      if (r * n + c > i * n + j) std::swap(a[i * n + j], a[r * n + c]);
     }
-  });
+  }
+  if (!Factor(a, n, threads, isa)) return false;
+  Invert(a, n, threads, isa);
+  // J L^-1 J: turned by half, in place.
+  std::reverse(a.begin(), a.begin() + n * n);
   return true;
 }
 

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/cpu.h"
 #include "base/threads.h"
 
 namespace hone {
 
-// h: [n, n] row-major, only its lower triangle is read. Writes U [n, n] (zeros below the diagonal). False where H is
-// not positive definite (or holds NaN), and then `u` is of no use. Computed in double, n^3 * 2 / 3 multiplications: H =
-// R R^T with R upper, U = R^-1.
-bool InverseFactor(const std::vector<double>& h, int64_t n, std::vector<double>* u, ThreadPool& threads);
+// In place, in double: of `h` [n, n], row-major, only the lower triangle is read; it becomes U, with zeros below the
+// diagonal. False where H is not positive definite (or holds NaN), and then `h` is of no use. n^3 / 3 multiplications: H
+// = R R^T with R upper, U = R^-1. The bits do not depend on the number of threads.
+bool InverseFactor(std::vector<double>* h, int64_t n, ThreadPool& threads, Isa isa = Isa::kScalar);
 
 }  // namespace hone

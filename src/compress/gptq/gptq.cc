@@ -2,234 +2,163 @@
 #include "compress/gptq/gptq.h"
 
 #include <cmath>
-#include <limits>
-#include <numeric>
 
 #include "base/check.h"
-#include "compress/gptq/cholesky.h"
+#include "tensor/float16.h"
 
 namespace hone {
 namespace {
 
-constexpr int64_t kBlockColumns = 128;
-// Rows that share a pass over the factor.
-constexpr int64_t kRowsTogether = 16;
-constexpr double kDampingSteps[] = {1, 2, 5, 10, 20, 50, 100};
+// Ranges that a searched scale tries: all of it down to 60 %.
+constexpr int kShrinkSteps = 21;
+constexpr float kShrinkStep = 0.02f;
 
-std::vector<int32_t> MakeOrder(const GptqOptions& options, const std::vector<double>& diagonal) {
-  const int64_t columns = static_cast<int64_t>(diagonal.size());
-  std::vector<int32_t> order(columns);
-  std::iota(order.begin(), order.end(), 0);
-  const auto larger = [&](int32_t a, int32_t b) { return diagonal[a] > diagonal[b]; };
-  if (options.order == ColumnOrder::kActivation) {
-    std::stable_sort(order.begin(), order.end(), larger);
-  } else if (options.order == ColumnOrder::kGroupAware) {
-    const int64_t group = options.group > 0 ? options.group : columns;
-    std::vector<std::vector<int32_t>> groups;
-    for (int64_t first = 0; first < columns; first += group) {
-      groups.emplace_back(order.begin() + first, order.begin() + first + group);
-      std::stable_sort(groups.back().begin(), groups.back().end(), larger);
-    }
-    std::stable_sort(groups.begin(), groups.end(),
-                     [&](const auto& a, const auto& b) { return diagonal[a[0]] > diagonal[b[0]]; });
-    order.clear();
-    for (const auto& g : groups) order.insert(order.end(), g.begin(), g.end());
-  }
-  return order;
+float Stored(DType type, float scale) {
+  if (type == DType::kF16) return F16ToF32(std::max<uint16_t>(1, F32ToF16(scale)));
+  if (type == DType::kBF16) return std::max(Bf16ToF32(F32ToBf16(scale)), 0x1.0p-126f);
+  return scale;
 }
 
-class Job {
+class GridFinder {
  public:
-  Job(std::span<const float> w, int64_t rows, std::span<const float> h, const GptqOptions& options, ThreadPool& threads)
-      : options_(options),
-        threads_(threads),
-        rows_(rows),
-        columns_(rows > 0 ? static_cast<int64_t>(w.size()) / rows : 0),
-        group_(options.group > 0 ? std::min(options.group, columns_) : columns_),
-        source_(w),
-        h_(h) {}
+  GridFinder(const GptqOptions& options) : options_(options) {}
 
-  GptqResult Run() {
-    HONE_CHECK(static_cast<int64_t>(h_.size()) == columns_ * columns_ && options_.grid.rule == GridRule::kGptq);
-    HONE_CHECK(options_.order != ColumnOrder::kGroupAware || columns_ % group_ == 0);
-    Prepare();
-    result_.codes.resize(static_cast<size_t>(rows_ * columns_));
-    result_.grids.resize(static_cast<size_t>(rows_ * group_count()));
-    std::vector<double> losses(static_cast<size_t>((rows_ + kRowsTogether - 1) / kRowsTogether));
-    threads_.ParallelFor(losses.size(), 1, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) {
-        const int64_t first = static_cast<int64_t>(i) * kRowsTogether;
-        losses[i] = Rows(first, std::min(kRowsTogether, rows_ - first));
-      }
-    });
-    for (const double loss : losses) result_.loss += loss;
-    return std::move(result_);
+  // weights: what a squared error of each of the n numbers costs.
+  Grid Find(const float* x, const float* weights, int64_t n) const {
+    Grid grid = options_.search_scale ? Search(x, weights, n) : FindGrid(options_.grid, x, n);
+    if (options_.scale_type != DType::kF32) {
+      grid.scale = Stored(options_.scale_type, grid.scale);
+      grid.zero = std::clamp(grid.zero, 0.0f, static_cast<float>(HighestCode(options_.grid)));
+    }
+    return grid;
   }
 
  private:
-  int64_t group_count() const { return (columns_ + group_ - 1) / group_; }
-
-  void Prepare() {
-    std::vector<double> diagonal(columns_);
-    dead_.assign(columns_, false);
-    for (int64_t i = 0; i < columns_; ++i) {
-      diagonal[i] = h_[i * columns_ + i];
-      dead_[i] = diagonal[i] == 0;
-      if (dead_[i]) diagonal[i] = 1, ++result_.dead_columns;
+  Grid Search(const float* x, const float* weights, int64_t n) const {
+    const float top = static_cast<float>(HighestCode(options_.grid));
+    float low = 0, high = 0;
+    for (int64_t i = 0; i < n; ++i) low = std::min(low, x[i]), high = std::max(high, x[i]);
+    if (options_.grid.symmetric) {
+      high = std::max(-low, high);
+      low = -high;
     }
-    order_ = MakeOrder(options_, diagonal);
-    result_.group_of.resize(columns_);
-    const bool by_place = options_.order == ColumnOrder::kActivation && !options_.static_groups;
-    for (int64_t i = 0; i < columns_; ++i)
-      result_.group_of[order_[i]] = static_cast<int32_t>((by_place ? i : order_[i]) / group_);
-    const double mean = std::accumulate(diagonal.begin(), diagonal.end(), 0.0) / static_cast<double>(columns_);
-    std::vector<double> h(static_cast<size_t>(columns_ * columns_)), u;
-    for (const double step : kDampingSteps) {
-      result_.damping = options_.damping * step;
-      for (int64_t i = 0; i < columns_; ++i) {
-        for (int64_t j = 0; j <= i; ++j) h[i * columns_ + j] = h_[int64_t{order_[i]} * columns_ + order_[j]];
-        h[i * columns_ + i] = diagonal[order_[i]] + result_.damping * mean;
-      }
-      if (InverseFactor(h, columns_, &u, threads_)) {
-        factor_.assign(u.begin(), u.end());
-        result_.fallback = step == 1 ? GptqFallback::kNone : GptqFallback::kMoreDamping;
-        return;
-      }
+    if (high == low) return {1, options_.grid.symmetric ? (top + 1) / 2 : 0};
+    Grid best;
+    float least = HUGE_VALF;
+    for (int step = 0; step < kShrinkSteps; ++step) {
+      const float share = 1 - kShrinkStep * static_cast<float>(step);
+      Grid grid{Stored(options_.scale_type, share * (high - low) / top), (top + 1) / 2};
+      if (!options_.grid.symmetric)
+        grid.zero = std::clamp(std::nearbyint(-share * low / grid.scale), 0.0f, top);
+      const float error = Error(grid, x, weights, n, top);
+      if (error < least) least = error, best = grid;
     }
-    // No errors are passed on: every column is rounded to nearest.
-    result_.fallback = GptqFallback::kRounding;
-    factor_.assign(static_cast<size_t>(columns_ * columns_), 0.0f);
-    for (int64_t i = 0; i < columns_; ++i) factor_[i * columns_ + i] = 1;
+    return best;
   }
 
-  // Rows [first, first + count); returns their loss.
-  double Rows(int64_t first, int64_t count) {
-    std::vector<float> w(static_cast<size_t>(count * columns_)), block(count * kBlockColumns),
-        errors(count * kBlockColumns);
-    std::vector<float> natural(columns_);
-    for (int64_t r = 0; r < count; ++r) {
-      const float* row = source_.data() + (first + r) * columns_;
-      Grid* grids = &result_.grids[(first + r) * group_count()];
-      if (group_ == columns_) grids[0] = FindGrid(options_.grid, row, columns_);
-      for (int64_t i = 0; i < columns_; ++i) natural[i] = dead_[i] ? 0 : row[i];
-      if (options_.static_groups && group_ < columns_) {
-        for (int64_t g = 0; g < group_count(); ++g) {
-          grids[g] = FindGrid(options_.grid, natural.data() + g * group_, std::min(group_, columns_ - g * group_));
-        }
-      }
-      for (int64_t i = 0; i < columns_; ++i) w[r * columns_ + i] = natural[order_[i]];
-    }
-    double loss = 0;
-    for (int64_t begin = 0; begin < columns_; begin += kBlockColumns) {
-      const int64_t n = std::min(kBlockColumns, columns_ - begin);
-      for (int64_t r = 0; r < count; ++r) {
-        loss += Block(first + r, begin, n, &w[r * columns_], &block[r * kBlockColumns], &errors[r * kBlockColumns]);
-      }
-      for (int64_t k = 0; k < n; ++k) {
-        const float* factor = &factor_[(begin + k) * columns_];
-        for (int64_t r = 0; r < count; ++r) {
-          const float error = errors[r * kBlockColumns + k];
-          float* row = &w[r * columns_];
-          for (int64_t j = begin + n; j < columns_; ++j) row[j] -= error * factor[j];
-        }
+  static float Error(const Grid& grid, const float* x, const float* weights, int64_t n, float top) {
+    constexpr float kNearest = 12582912.0f;  // adding and subtracting it rounds to an integer
+    const float inverse = 1 / grid.scale;
+    float sums[8] = {};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+      for (int k = 0; k < 8; ++k) {
+        const float scaled = x[i + k] * inverse + grid.zero;
+        float code = scaled > top ? top : scaled;
+        code = ((code < 0 ? 0 : code) + kNearest) - kNearest;
+        const float e = scaled - code;
+        sums[k] += weights[i + k] * e * e;
       }
     }
-    return loss;
-  }
-
-  // Columns [begin, begin + n) of one row in processing order. `w` holds the updates of earlier blocks.
-  double Block(int64_t row, int64_t begin, int64_t n, const float* w, float* block, float* errors) {
-    Grid* grids = &result_.grids[row * group_count()];
-    std::copy(w + begin, w + begin + n, block);
-    double loss = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t at = begin + i;
-      const int32_t column = order_[at];
-      const int32_t group = result_.group_of[column];
-      if (group_ < columns_ && !options_.static_groups && at % group_ == 0) {
-        grids[group] = FindGrid(options_.grid, w + at, std::min(group_, columns_ - at));
-      }
-      const float* factor = &factor_[at * columns_ + begin];
-      const int code = EncodeUniform(options_.grid, grids[group], block[i]);
-      const float e = block[i] - grids[group].Dequantize(code), d = factor[i];
-      result_.codes[row * columns_ + column] = static_cast<uint8_t>(code);
-      loss += static_cast<double>(e) * e / (static_cast<double>(d) * d) / 2;
-      errors[i] = e / d;
-      for (int64_t j = i; j < n; ++j) block[j] -= errors[i] * factor[j];
+    for (; i < n; ++i) {
+      const float scaled = x[i] * inverse + grid.zero, e = scaled - std::nearbyint(std::clamp(scaled, 0.0f, top));
+      sums[0] += weights[i] * e * e;
     }
-    return loss;
+    float sum = 0;
+    for (const float s : sums) sum += s;
+    return sum * grid.scale * grid.scale;
   }
 
   const GptqOptions& options_;
-  ThreadPool& threads_;
-  const int64_t rows_, columns_, group_;
-  const std::span<const float> source_, h_;
-  std::vector<bool> dead_;
-  std::vector<int32_t> order_;
-  std::vector<float> factor_;
-  GptqResult result_;
+};
+
+class UniformRounder : public ColumnRounder {
+ public:
+  UniformRounder(const GptqOptions& options, const GptqFactor& factor, int64_t group, GptqResult* result)
+      : options_(options),
+        factor_(factor),
+        columns_(factor.columns),
+        group_(group),
+        groups_((columns_ + group - 1) / group),
+        finder_(options),
+        result_(result) {
+    // In processing order, for grids that are found on the way.
+    for (int64_t i = 0; i < columns_; ++i) importance_.push_back(factor.importance[factor.order[i]]);
+  }
+
+  void Begin(int64_t row, const float* natural, const float* alive) override {
+    Grid* grids = &result_->grids[row * groups_];
+    if (group_ == columns_) grids[0] = finder_.Find(natural, factor_.importance.data(), columns_);
+    if (!options_.static_groups || group_ == columns_) return;
+    for (int64_t g = 0; g < groups_; ++g) {
+      const int64_t first = g * group_;
+      grids[g] = finder_.Find(alive + first, factor_.importance.data() + first, std::min(group_, columns_ - first));
+    }
+  }
+
+  void Enter(int64_t row, int64_t at, const float* w) override {
+    Grid& grid = result_->grids[row * groups_ + result_->group_of[factor_.order[at]]];
+    grid = finder_.Find(w, importance_.data() + at, std::min(group_, columns_ - at));
+  }
+
+  float Round(int64_t row, int64_t at, float weight) override {
+    const int32_t column = factor_.order[at];
+    const Grid& grid = result_->grids[row * groups_ + result_->group_of[column]];
+    const int code = EncodeUniform(options_.grid, grid, weight);
+    result_->codes[row * columns_ + column] = static_cast<uint8_t>(code);
+    return grid.Dequantize(code);
+  }
+
+ private:
+  const GptqOptions& options_;
+  const GptqFactor& factor_;
+  const int64_t columns_, group_, groups_;
+  const GridFinder finder_;
+  GptqResult* result_;
+  std::vector<float> importance_;
 };
 
 }  // namespace
 
 GptqResult QuantizeGptq(std::span<const float> w, int64_t rows, std::span<const float> h, const GptqOptions& options,
                         ThreadPool& threads) {
-  return Job(w, rows, h, options, threads).Run();
+  const int64_t columns = rows > 0 ? static_cast<int64_t>(w.size()) / rows : 0;
+  const GptqFactor factor =
+      MakeGptqFactor(h, columns, options.order, options.group, options.damping, threads, options.isa);
+  return QuantizeGptq(w, rows, factor, options, threads);
 }
 
-std::vector<int> QuantizeObqRow(const GridSpec& spec, const Grid& grid, std::span<const float> row,
-                                std::span<const double> h, std::vector<int>* order, double* loss) {
-  const int n = static_cast<int>(row.size());
-  // H^-1 = U^T U.
-  ThreadPool alone(1);
-  std::vector<double> u;
-  HONE_CHECK(InverseFactor({h.begin(), h.end()}, n, &u, alone), "H is not positive definite");
-  std::vector<double> inverse(static_cast<size_t>(n) * n);
-  for (int i = 0; i < n; ++i) {
-    for (int j = 0; j < n; ++j) {
-      for (int k = 0; k <= std::min(i, j); ++k) inverse[i * n + j] += u[k * n + i] * u[k * n + j];
-    }
-  }
-  std::vector<double> w(row.begin(), row.end());
-  std::vector<int> codes(n);
-  std::vector<bool> done(n, false);
-  const double low = LowestCode(spec), high = HighestCode(spec);
-  const auto code_of = [&](double x) { return std::clamp(std::nearbyint(x / grid.scale) + grid.zero, low, high); };
-  const auto take = [&](int j) {
-    const double pivot = inverse[j * n + j];
-    std::vector<double> line(inverse.begin() + j * n, inverse.begin() + (j + 1) * n);
-    for (int a = 0; a < n; ++a) {
-      for (int b = 0; b < n; ++b) inverse[a * n + b] -= line[a] * line[b] / pivot;
-    }
-    done[j] = true;
-    order->push_back(j);
-    return line;
-  };
-  *loss = 0;
-  for (int j = 0; j < n; ++j) {
-    codes[j] = static_cast<int>(code_of(w[j]));
-    if (w[j] == 0) take(j);
-  }
-  while (static_cast<int>(order->size()) < n) {
-    int best = -1, outlier = -1;
-    double least = std::numeric_limits<double>::infinity(), largest = 0.25 * grid.scale * grid.scale;
-    for (int j = 0; j < n; ++j) {
-      if (done[j]) continue;
-      const double e = w[j] - grid.scale * (code_of(w[j]) - grid.zero), cost = e * e / inverse[j * n + j];
-      if (best < 0 || cost < least) least = cost, best = j;
-      if (e * e > largest) largest = e * e, outlier = j;  // beyond half a step: clipped, and getting worse
-    }
-    if (outlier >= 0 && w[best] != 0) best = outlier;
-    codes[best] = static_cast<int>(code_of(w[best]));
-    const double e = w[best] - grid.scale * (codes[best] - static_cast<double>(grid.zero)),
-                 pivot = inverse[best * n + best];
-    *loss += e * e / pivot / 2;
-    const std::vector<double> line = take(best);
-    for (int j = 0; j < n; ++j) {
-      if (!done[j]) w[j] -= line[j] * e / pivot;
-    }
-  }
-  return codes;
+GptqResult QuantizeGptq(std::span<const float> w, int64_t rows, const GptqFactor& factor, const GptqOptions& options,
+                        ThreadPool& threads) {
+  HONE_CHECK(options.grid.rule == GridRule::kGptq);
+  const int64_t columns = factor.columns, group = options.group > 0 ? std::min(options.group, columns) : columns;
+  GptqResult result;
+  result.codes.resize(static_cast<size_t>(rows * columns));
+  result.grids.resize(static_cast<size_t>(rows * ((columns + group - 1) / group)));
+  result.group_of.resize(columns);
+  result.damping = factor.damping;
+  result.fallback = factor.fallback;
+  result.dead_columns = factor.dead_columns;
+  const bool by_place = options.order == ColumnOrder::kActivation && !options.static_groups;
+  for (int64_t i = 0; i < columns; ++i)
+    result.group_of[factor.order[i]] = static_cast<int32_t>((by_place ? i : factor.order[i]) / group);
+  SweepOptions sweep{.isa = options.isa};
+  sweep.span = group < columns && !options.static_groups ? group : 0;
+  sweep.fresh = options.fresh_grids && sweep.span > 0 && sweep.block % sweep.span == 0;
+  result.loss = SweepColumns(w, rows, factor, sweep, threads, [&]() -> std::unique_ptr<ColumnRounder> {
+    return std::make_unique<UniformRounder>(options, factor, group, &result);
+  });
+  return result;
 }
 
 }  // namespace hone

@@ -1,28 +1,23 @@
 // GPTQ (Frantar et al. 2022, arXiv 2210.17323): columns are rounded one after the other, and the rest of a row makes up
-// for each error as the inputs' second moments H = X^T X tell. OBQ (arXiv 2208.11580), the slow oracle for small
-// layers.
+// for each error as the inputs' second moments H = X^T X tell (sweep.h). OBQ (arXiv 2208.11580), the slow oracle for
+// small layers.
 //
-// Follows the authors' code where that differs from the paper: the grid of a group inside a block of 128 columns is
-// found from weights that hold the updates of earlier blocks only; without groups it is found before dead columns are
-// zeroed. Any positive scale of H gives the same result.
+// By default as the authors' code where that differs from the paper: the grid of a group inside a block of 128 columns
+// is found from weights that hold the updates of earlier blocks only; without groups it is found before dead columns
+// are zeroed.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/threads.h"
+#include "compress/gptq/sweep.h"
 #include "compress/numbers/uniform.h"
+#include "tensor/dtype.h"
 
 namespace hone {
-
-enum class ColumnOrder : uint8_t {
-  kNatural,
-  kActivation,  // by diag(H), falling ("act-order"): with groups of its own order, columns of a group lie apart
-  kGroupAware,  // within each group by diag(H), groups by their largest: groups stay whole
-};
 
 struct GptqOptions {
   GridSpec grid;      // rule kGptq
@@ -30,9 +25,12 @@ struct GptqOptions {
   ColumnOrder order = ColumnOrder::kNatural;
   bool static_groups = false;  // grids of all groups from the original weights, in natural order
   double damping = 0.01;       // added to the diagonal, of its mean
+  Isa isa = Isa::kScalar;
+  // Beyond the authors' code:
+  bool fresh_grids = false;            // grids see all updates (needs a group that divides 128)
+  bool search_scale = false;           // of shrunk ranges the one with the least error, weighted as the sweep weighs it
+  DType scale_type = DType::kF32;      // scales are rounded to F16 or BF16 before codes are made; never to zero
 };
-
-enum class GptqFallback : uint8_t { kNone, kMoreDamping, kRounding };
 
 struct GptqResult {
   std::vector<uint8_t> codes;     // [rows, columns], natural order
@@ -45,10 +43,13 @@ struct GptqResult {
   int64_t groups() const { return group_of.empty() ? 0 : 1 + *std::max_element(group_of.begin(), group_of.end()); }
 };
 
-// w: [rows, columns]. h: [columns, columns], symmetric. Never fails: where H cannot be factored, damping grows step by
-// step to its mean; then the columns are rounded to nearest, and `fallback` says so. REQUIRES: finite w, bits in 2 ..
-// 8; kGroupAware needs a group that divides the columns.
+// w: [rows, columns]. h: [columns, columns], symmetric. Never fails: where H cannot be factored the columns are rounded
+// to nearest at last, and `fallback` says so. REQUIRES: finite w, bits in 2 .. 8; kGroupAware needs a group that divides
+// the columns.
 GptqResult QuantizeGptq(std::span<const float> w, int64_t rows, std::span<const float> h, const GptqOptions& options,
+                        ThreadPool& threads);
+// The same with a factor that was made before, for the order and group of `options`.
+GptqResult QuantizeGptq(std::span<const float> w, int64_t rows, const GptqFactor& factor, const GptqOptions& options,
                         ThreadPool& threads);
 
 // OBQ of one row under a fixed grid, all in double: the weight whose rounding costs least goes first. Returns the

@@ -1,0 +1,14 @@
+// SubtractProduct with vectors of 64 bytes.
+#define HONE_DENSE_BYTES 64
+#define HONE_DENSE_ROWS 8
+#include "kernels/dense/subtract_body.h"
+
+namespace hone {
+
+void SubtractProductAvx512(const SubtractArgs<float>& args) noexcept;
+void SubtractProductAvx512(const SubtractArgs<double>& args) noexcept;
+
+void SubtractProductAvx512(const SubtractArgs<float>& args) noexcept { Subtract(args); }
+void SubtractProductAvx512(const SubtractArgs<double>& args) noexcept { Subtract(args); }
+
+}  // namespace hone
