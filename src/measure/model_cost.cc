@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string_view>
 
 #include "cache/kv_cache.h"
@@ -13,19 +14,25 @@
 namespace hone {
 namespace {
 
-bool IsEmbedding(std::string_view name) {
-  return name.ends_with("token_embd.weight") || name.ends_with("embed_tokens.weight");
-}
-
-bool IsOutput(std::string_view name) { return name == "output.weight" || name.ends_with("lm_head.weight"); }
-
-bool IsRoutedExpert(std::string_view name) {
-  if (name.find("shexp") != std::string_view::npos || name.find("shared_expert") != std::string_view::npos)
-    return false;
-  return name.find("_exps.") != std::string_view::npos || name.find(".experts.") != std::string_view::npos;
+// nullopt: the type has no kernel wider than scalar code.
+std::optional<ComputeUnit> KernelUnit(DType type, Isa isa, bool exact) {
+  if (!CanMatmul(type)) return std::nullopt;
+  if (const Bf16Arithmetic* tiles = exact ? nullptr : FindBf16Arithmetic(type, isa))
+    return tiles->isa >= Isa::kAmx ? ComputeUnit::kAmxBf16 : ComputeUnit::kBf16Avx512;
+  const MatmulKernel& kernel = FindMatmulKernel(type, isa, exact);
+  if (kernel.arithmetic->isa == Isa::kScalar) return std::nullopt;
+  return UnitOf(kernel.arithmetic->isa, kernel.uses_codes());
 }
 
 }  // namespace
+
+TensorRole RoleOfTensor(std::string_view name) {
+  if (name.ends_with("token_embd.weight") || name.ends_with("embed_tokens.weight")) return TensorRole::kEmbedding;
+  if (name == "output.weight" || name.ends_with("lm_head.weight")) return TensorRole::kOutput;
+  const auto has = [name](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  if (has("shexp") || has("shared_expert")) return TensorRole::kLayer;
+  return has("_exps.") || has(".experts.") ? TensorRole::kRoutedExpert : TensorRole::kLayer;
+}
 
 ModelCost::ModelCost(const Checkpoint& checkpoint, const ModelConfig& config, KvType kv) : config_(config) {
   const KvCacheShape block{
@@ -35,18 +42,15 @@ ModelCost::ModelCost(const Checkpoint& checkpoint, const ModelConfig& config, Kv
     if (tensor.view.shape.rank() < 2) continue;
     const double bytes = static_cast<double>(tensor.view.bytes()),
                  elements = static_cast<double>(tensor.view.shape.elements());
-    if (IsEmbedding(tensor.name)) {
-      if (config.tied_embeddings) output_bytes_ += bytes, output_elements_ += elements;
-      continue;
-    }
-    if (IsOutput(tensor.name)) {
-      if (!config.tied_embeddings) output_bytes_ += bytes, output_elements_ += elements;
-      continue;
-    }
-    if (IsRoutedExpert(tensor.name)) {
-      expert_bytes_ += bytes, expert_elements_ += elements;
-    } else {
-      layer_bytes_ += bytes, layer_elements_ += elements;
+    switch (RoleOfTensor(tensor.name)) {
+      case TensorRole::kEmbedding:
+        if (config.tied_embeddings) output_bytes_ += bytes, output_elements_ += elements;
+        continue;
+      case TensorRole::kOutput:
+        if (!config.tied_embeddings) output_bytes_ += bytes, output_elements_ += elements;
+        continue;
+      case TensorRole::kRoutedExpert: expert_bytes_ += bytes, expert_elements_ += elements; break;
+      case TensorRole::kLayer: layer_bytes_ += bytes, layer_elements_ += elements; break;
     }
     elements_by_type_[tensor.view.type] += elements;
   }
@@ -81,14 +85,7 @@ ModelCost::Step ModelCost::Forward(int sequences, int rows, int64_t cached) cons
 ComputeUnit ModelCost::PrefillUnit(Isa isa, bool exact) const {
   std::map<ComputeUnit, double> units;
   for (const auto& [type, elements] : elements_by_type_) {
-    if (!CanMatmul(type)) continue;
-    if (const Bf16Arithmetic* tiles = exact ? nullptr : FindBf16Arithmetic(type, isa)) {
-      units[tiles->isa >= Isa::kAmx ? ComputeUnit::kAmxBf16 : ComputeUnit::kBf16Avx512] += elements;
-      continue;
-    }
-    const MatmulKernel& kernel = FindMatmulKernel(type, isa, exact);
-    if (kernel.arithmetic->isa == Isa::kScalar) continue;
-    units[UnitOf(kernel.arithmetic->isa, kernel.uses_codes())] += elements;
+    if (const auto unit = KernelUnit(type, isa, exact)) units[*unit] += elements;
   }
   ComputeUnit best = UnitOf(std::max(isa, Isa::kAvx2), false);
   double most = 0;
@@ -96,6 +93,10 @@ ComputeUnit ModelCost::PrefillUnit(Isa isa, bool exact) const {
     if (elements > most) best = unit, most = elements;
   }
   return best;
+}
+
+ComputeUnit UnitOfType(DType type, Isa isa, bool exact) {
+  return KernelUnit(type, isa, exact).value_or(UnitOf(std::max(isa, Isa::kAvx2), false));
 }
 
 }  // namespace hone

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string_view>
 
 #include "formats/checkpoint.h"
 #include "kernels/attention/kv_view.h"
@@ -15,6 +16,10 @@
 #include "models/config.h"
 
 namespace hone {
+
+// What a tensor of a checkpoint is, by its name.
+enum class TensorRole { kEmbedding, kOutput, kRoutedExpert, kLayer };
+TensorRole RoleOfTensor(std::string_view name);
 
 class ModelCost {
  public:
@@ -41,5 +46,9 @@ class ModelCost {
   double kv_token_bytes_ = 0;
   std::map<DType, double> elements_by_type_;  // of matrices in layers
 };
+
+// The unit that multiplies long prompts with weights of this type, with kernels of at most `isa`, which is not scalar.
+// The widest F32 unit where the type has no kernel.
+ComputeUnit UnitOfType(DType type, Isa isa, bool exact);
 
 }  // namespace hone
