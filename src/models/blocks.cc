@@ -58,12 +58,15 @@ MatmulJob Job(const Linear& linear, const float* x, float* y, int64_t m) {
   return Job(linear.weight, x, y, m, linear.bias_or_null());
 }
 
-void Run(Step& step, std::span<const MatmulJob> jobs, const MatmulExtra& extra = {}) {
+// `adapters`: which rows of the jobs have one. REQUIRES for those: extra.finish is null.
+void Run(Step& step, std::span<const MatmulJob> jobs, const MatmulExtra& extra, std::span<const AdapterRows> adapters) {
   if (const InputWatch* watch = step.scratch.watch; watch != nullptr) [[unlikely]] {
     for (const MatmulJob& job : jobs) watch->observer(watch->names.at(job.weight), job.x, job.x_stride, job.m, job.weight->k());
   }
   Matmul(jobs, step.scratch.matmul, *step.runtime.threads, extra);
+  AddLowRank(jobs, adapters, step.scratch.low_rank, step.scratch.matmul, step.runtime);
 }
+void Run(Step& step, std::span<const MatmulJob> jobs, const MatmulExtra& extra = {}) { Run(step, jobs, extra, step.scratch.adapters); }
 
 // gate = act(gate) * up, rows of `width`.
 void Activate(Step& step, float* gate, const float* up, int64_t rows, int64_t width) {
@@ -141,6 +144,7 @@ Step BeginStep(const ModelConfig& config, const Runtime& runtime, const ForwardB
   }
   HONE_CHECK(scratch.positions.size() == batch.tokens.size(), "sequences must cover all rows");
   ropes.Extend(length);
+  FindAdapterRows(batch, false, &scratch.adapters);
   return {.config = config,
           .runtime = runtime,
           .batch = batch,
@@ -263,7 +267,9 @@ void GatedFfn(Step& step, const FfnWeights& ffn, const float* in, float* out) {
     }
   };
   const FunctionRef<void(int64_t, int64_t)> finish = activate;
-  Run(step, jobs, {.finish = &finish, .next = &ffn.down.weight});
+  const bool adapted = !step.scratch.adapters.empty();  // then the products are not done when their columns are
+  Run(step, jobs, {.finish = adapted ? nullptr : &finish, .next = &ffn.down.weight});
+  if (adapted) Activate(step, gate, up, step.rows, width);
   Project(step, ffn.down, gate, out);
 }
 
@@ -384,7 +390,8 @@ void Logits(Step& step, const ModelWeights& weights, float* logits) {
   }
   NormRows(step, step.h, step.h, weights.output_norm.data(), rows, width);
   const MatmulJob job = Job(weights.output, step.h, logits, rows, nullptr);
-  Run(step, {&job, 1});
+  FindAdapterRows(step.batch, true, &step.scratch.logit_adapters);
+  Run(step, {&job, 1}, {}, step.scratch.logit_adapters);
   if (config.logits_scale == 1 && config.logits_soft_cap == 0) return;
   // Fixed pieces of a row, so that one row of a large vocabulary is spread over the threads too.
   constexpr int64_t kPiece = 4096;

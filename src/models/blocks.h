@@ -17,6 +17,7 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/moe/route.h"
 #include "models/config.h"
+#include "models/low_rank.h"
 #include "models/model.h"
 #include "models/rope_table.h"
 #include "models/weights.h"
@@ -54,6 +55,8 @@ struct StepScratch {
   std::vector<MatmulJob> jobs;
   std::vector<KvStoreJob> stores;
   std::vector<AttentionJob> attention_jobs;
+  std::vector<AdapterRows> adapters, logit_adapters;  // rows of the step, of its logits, that have an adapter
+  LowRankScratch low_rank;
   const InputWatch* watch = nullptr;  // nobody
 };
 

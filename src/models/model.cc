@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "models/adapter_loader.h"
 #include "models/blocks.h"
 #include "models/config_reader.h"
 #include "models/family.h"
@@ -82,22 +83,7 @@ void ForgetUnusedExperts(ModelConfig& config) {
 // What every packed matrix is called, by the rules of weights.cc.
 std::unordered_map<const PackedMatrix*, std::string> MatrixNames(const ModelWeights& weights, bool tied) {
   std::unordered_map<const PackedMatrix*, std::string> names;
-  const auto add = [&](const Linear& linear, const std::string& name) {
-    if (linear.weight) names.emplace(&linear.weight, name + ".weight");
-  };
-  const auto add_ffn = [&](const FfnWeights& ffn, const std::string& prefix, const std::string& suffix) {
-    add(ffn.gate, prefix + "ffn_gate" + suffix), add(ffn.up, prefix + "ffn_up" + suffix), add(ffn.down, prefix + "ffn_down" + suffix);
-  };
-  for (const LayerWeights& layer : weights.layers) {
-    const std::string prefix = fmt::format("blk.{}.", layer.index);
-    add(layer.q, prefix + "attn_q"), add(layer.k, prefix + "attn_k"), add(layer.v, prefix + "attn_v");
-    add(layer.attn_output, prefix + "attn_output");
-    add_ffn(layer.ffn, prefix, "");
-    add(layer.router, prefix + "ffn_gate_inp");
-    for (size_t e = 0; e < layer.experts.size(); ++e) add_ffn(layer.experts[e], prefix, fmt::format(".{}", e));
-    add_ffn(layer.shared, prefix, "_shexp");
-    add(layer.shared_gate, prefix + "ffn_gate_inp_shexp");
-  }
+  for (const LayerWeights& layer : weights.layers) NameMatrices(layer, names);
   names.emplace(&weights.output, tied ? "token_embd.weight" : "output.weight");
   return names;
 }
@@ -119,7 +105,7 @@ class Decoder final : public Model {
 
   Result<void> LoadFrom(const WeightMap& map) {
     const WeightLoadOptions load{
-        .pack = {.isa = runtime_.isa, .exact = options_.exact, .deterministic = options_.deterministic},
+        .pack = PackOptionsOf(),
         .progress = options_.progress};
     HONE_TRY(weights_, LoadWeights(*checkpoint_, map, config_, load, *runtime_.threads));
     LinkInReadingOrder(weights_);
@@ -146,6 +132,18 @@ class Decoder final : public Model {
     Logits(step, weights_, logits);
   }
 
+  Result<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& path) const override {
+    HONE_TRY(const auto file, LoraFile::Open(path));
+    AdapterTarget target{.family = family_,
+                         .config = config_,
+                         .from_gguf = checkpoint_->gguf() != nullptr,
+                         .matrices = {},
+                         .pack = PackOptionsOf()};
+    for (const auto& [matrix, name] : MatrixNames(weights_, false)) target.matrices.emplace(name, matrix);
+    HONE_TRY(std::shared_ptr<const LowRankAdapter> adapter, MakeAdapter(*file, this, target));
+    return std::shared_ptr<const Adapter>(std::move(adapter));
+  }
+
   void ObserveInputs(InputObserver observer) override {
     watch_.observer = std::move(observer);
     if (watch_.names.empty()) watch_.names = MatrixNames(weights_, config_.tied_embeddings);
@@ -153,6 +151,10 @@ class Decoder final : public Model {
   }
 
  private:
+  PackOptions PackOptionsOf() const {
+    return {.isa = runtime_.isa, .exact = options_.exact, .deterministic = options_.deterministic};
+  }
+
   const std::shared_ptr<const Checkpoint> checkpoint_;  // the embedding stays in its mapping
   const Runtime runtime_;
   const Family& family_;
@@ -163,6 +165,10 @@ class Decoder final : public Model {
 };
 
 }  // namespace
+
+Result<std::shared_ptr<const Adapter>> Model::LoadAdapter(const std::string& path) const {
+  return Unsupported(path + ": this model takes no adapters");
+}
 
 void Model::ObserveInputs(InputObserver) { HONE_CHECK(false, "this model has no inputs to observe"); }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -19,6 +20,28 @@
 #include "models/config.h"
 
 namespace hone {
+
+// What is known of an adapter without looking at its numbers.
+struct AdapterInfo {
+  std::string path;
+  std::string content_id;     // equal for equal contents: part of the keys of cached prefixes
+  const void* model = nullptr;  // the Model that it was loaded for, and is no use to others
+  uint64_t bytes = 0;         // resident
+  int rank = 0;               // the largest
+  int matrices = 0;           // of the model that it changes
+};
+
+// A LoRA adapter, loaded for one model by Model::LoadAdapter. Immutable; it must not outlive the model. Sequences that use it
+// share it, so it can be given up by name while they go on. docs/adapters.md.
+class Adapter {
+ public:
+  explicit Adapter(AdapterInfo info) : info_(std::move(info)) {}
+  virtual ~Adapter() = default;
+  const AdapterInfo& info() const { return info_; }
+
+ private:
+  const AdapterInfo info_;
+};
 
 // The rows that one sequence has in a step: rows [first_row, first_row + rows) of the batch, at positions from
 // first_position on.
@@ -31,6 +54,7 @@ struct SequenceRows {
   int final_length = 0;
   // Block table that covers positions [0, first_position + rows); the same for all layers.
   const int32_t* blocks = nullptr;
+  const Adapter* adapter = nullptr;  // of this very model; nullptr: the model as it is
 };
 
 // One step's work. All spans are borrowed for the call.
@@ -82,6 +106,11 @@ class Model {
   // Not thread-safe: one step at a time. REQUIRES: tokens.size() <= options().max_rows, positions < max_context.
   virtual void Forward(const ForwardBatch& batch, const KvLayers& kv, float* logits,
                        const StateObserver* states = nullptr) = 0;
+
+  // An adapter from a GGUF file or a PEFT folder, for sequences of this model. Safe beside Forward, on any thread. Errors: a file
+  // that is no LoRA adapter, or not one of this model; they name what does not fit. Models without matrices of their own (fakes)
+  // refuse.
+  virtual Result<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& path) const;
 
   // From now on `observer` sees all inputs; an empty one ends that. Costs nothing while nobody watches. Not supported by
   // models that run no matrix products of their own (fakes): those abort.

@@ -52,6 +52,12 @@ class Loader {
     return all;
   }
 
+  Result<LayerWeights> LoadOne(int index) {
+    LayerWeights layer;
+    HONE_RETURN_IF_ERROR(LoadLayer(index, layer));
+    return layer;
+  }
+
  private:
   static size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -115,7 +121,8 @@ class Loader {
     pack.input_terms = input_terms;
     pack.deterministic = pack.deterministic || deterministic;
     pack.place = place_;
-    HONE_TRY(linear.weight, PackedMatrix::Pack(weight->view, pack, threads_)
+    const TensorView given = options_.replace ? options_.replace(*weight) : TensorView();
+    HONE_TRY(linear.weight, PackedMatrix::Pack(given ? given : weight->view, pack, threads_)
                                 .Context(fmt::format("{}: tensor {}", checkpoint_.path(), weight->file_name)));
     bytes_ += linear.weight.bytes();
     place_ = place_.subspan(std::min(place_.size(), Aligned(linear.weight.bytes())));
@@ -145,6 +152,27 @@ class Loader {
 Result<ModelWeights> LoadWeights(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,
                                  const WeightLoadOptions& options, ThreadPool& threads) {
   return Loader(checkpoint, map, config, options, threads).Load();
+}
+
+Result<LayerWeights> LoadLayerWeights(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,
+                                      int index, const WeightLoadOptions& options, ThreadPool& threads) {
+  return Loader(checkpoint, map, config, options, threads).LoadOne(index);
+}
+
+void NameMatrices(const LayerWeights& layer, std::unordered_map<const PackedMatrix*, std::string>& names) {
+  const std::string prefix = fmt::format("blk.{}.", layer.index);
+  const auto add = [&](const Linear& linear, const std::string& name) {
+    if (linear.weight) names.emplace(&linear.weight, prefix + name + ".weight");
+  };
+  const auto add_ffn = [&](const FfnWeights& ffn, const std::string& suffix) {
+    add(ffn.gate, "ffn_gate" + suffix), add(ffn.up, "ffn_up" + suffix), add(ffn.down, "ffn_down" + suffix);
+  };
+  add(layer.q, "attn_q"), add(layer.k, "attn_k"), add(layer.v, "attn_v"), add(layer.attn_output, "attn_output");
+  add_ffn(layer.ffn, "");
+  add(layer.router, "ffn_gate_inp");
+  for (size_t e = 0; e < layer.experts.size(); ++e) add_ffn(layer.experts[e], fmt::format(".{}", e));
+  add_ffn(layer.shared, "_shexp");
+  add(layer.shared_gate, "ffn_gate_inp_shexp");
 }
 
 void LinkInReadingOrder(ModelWeights& weights) {

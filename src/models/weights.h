@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -60,11 +62,20 @@ struct ModelWeights {
 struct WeightLoadOptions {
   PackOptions pack;
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
+  // A matrix for which this gives a view is packed from there in place of the file. May be empty.
+  std::function<TensorView(const Weight&)> replace;
 };
 
 // `config` must outlive the weights (layers point into it). Errors name the file and the tensor.
 Result<ModelWeights> LoadWeights(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,
                                  const WeightLoadOptions& options, ThreadPool& threads);
+
+// Only the layer `index`. Its matrices own their memory.
+Result<LayerWeights> LoadLayerWeights(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,
+                                      int index, const WeightLoadOptions& options, ThreadPool& threads);
+
+// Adds what the layer's packed matrices are called (canonical names) to `names`.
+void NameMatrices(const LayerWeights& layer, std::unordered_map<const PackedMatrix*, std::string>& names);
 
 // Sets Linear::next where one layer's matrices lead to the next's. The pointers point into `weights`, which must stay where it is.
 void LinkInReadingOrder(ModelWeights& weights);

@@ -67,7 +67,8 @@ std::vector<std::vector<float>> Sequences::Feed(const std::vector<Chunk>& chunks
                     .rows = count,
                     .first_position = first,
                     .final_length = std::max(final_length_[chunk.sequence], first + count),
-                    .blocks = blocks.data()});
+                    .blocks = blocks.data(),
+                    .adapter = chunk.adapter});
     tokens.insert(tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
     length_[chunk.sequence] = first + count;
   }

@@ -32,6 +32,7 @@ class Machine {
 struct Chunk {
   int sequence = 0;
   std::vector<int32_t> tokens;
+  const Adapter* adapter = nullptr;
 };
 
 // Sequences of one model. Blocks are handed out in a scrambled order, so that neighbours in a sequence are none in

@@ -1,0 +1,55 @@
+// LayerWalk: a decoder run one layer at a time, with the weights of only that layer in memory: what quantising layer by
+// layer needs. The caller keeps the residual streams of all its sequences and may put other matrices in a layer's place.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "models/blocks.h"
+#include "models/family.h"
+#include "models/model.h"
+#include "models/weight_map.h"
+
+namespace hone {
+
+class LayerWalk {
+ public:
+  // Reads the configuration and checks all tensors; loads nothing. max_rows: longest sequence.
+  static Result<std::unique_ptr<LayerWalk>> Open(std::shared_ptr<const Checkpoint> checkpoint, const Runtime& runtime,
+                                                 int max_rows);
+  LayerWalk(const LayerWalk&) = delete;
+
+  const ModelConfig& config() const { return config_; }
+  const WeightMap& map() const { return map_; }
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
+
+  // x[T][D] = the residual stream before layer 0. `table`: [V, D] in place of the file's embedding, or nullptr.
+  void Embed(std::span<const int32_t> tokens, const TensorView* table, float* x);
+  // Makes `layer` the one that Run runs. `replace` gives matrices other views (empty view: as in the file), which are
+  // read now and need not stay.
+  Result<void> Load(int layer, const std::function<TensorView(const Weight&)>& replace);
+  // x[rows][D]: the residual stream of one sequence, before the loaded layer and after it. `kv` and `blocks` (a block
+  // table for `rows` positions) hold the layer's keys and values during the call; View is asked for the layer's index.
+  // `observer` sees inputs of matrices by canonical name; may be empty. REQUIRES: rows <= max_rows.
+  void Run(float* x, int rows, const KvLayers& kv, const int32_t* blocks, const InputObserver& observer);
+  // out[rows][D]: what the output matrix reads after the last layer's x. Loads nothing but the norm.
+  void FinalNorm(const float* x, int rows, float* out);
+
+ private:
+  LayerWalk(std::shared_ptr<const Checkpoint> checkpoint, const Runtime& runtime, const Family& family,
+            ModelConfig config, int max_rows);
+  const std::shared_ptr<const Checkpoint> checkpoint_;
+  const Runtime runtime_;
+  const Family& family_;
+  const ModelConfig config_;
+  WeightMap map_;
+  RopeTables ropes_;
+  StepScratch scratch_;
+  LayerWeights layer_;
+  InputWatch watch_;
+};
+
+}  // namespace hone
