@@ -162,27 +162,32 @@ Step BeginStep(const ModelConfig& config, const Runtime& runtime, const ForwardB
 }
 
 void Norm(Step& step, const float* in, const std::vector<float>& weight, float* out) {
+  const OpScope scope(step.scratch.times, Op::kNorm);
   NormRows(step, in, out, weight.data(), step.rows, step.config.width);
 }
 
 void ProjectQkv(Step& step, const LayerWeights& weights, const float* in) {
+  const OpScope scope(step.scratch.times, Op::kProjection);
   const MatmulJob jobs[] = {Job(weights.q, in, step.q, step.rows), Job(weights.k, in, step.k, step.rows),
                             Job(weights.v, in, step.v, step.rows)};
   Run(step, jobs, {.next = &weights.attn_output.weight});
 }
 
 void NormHeads(Step& step, const LayerWeights& weights) {
+  const OpScope scope(step.scratch.times, Op::kNorm);
   const ModelConfig& config = step.config;
   NormRows(step, step.q, step.q, weights.q_norm.data(), int64_t{step.rows} * config.heads, config.head_width);
   NormRows(step, step.k, step.k, weights.k_norm.data(), int64_t{step.rows} * config.kv_heads, config.head_width);
 }
 
 void NormProjections(Step& step, const LayerWeights& weights) {
+  const OpScope scope(step.scratch.times, Op::kNorm);
   NormRows(step, step.q, step.q, weights.q_norm.data(), step.rows, QueryWidth(step.config));
   NormRows(step, step.k, step.k, weights.k_norm.data(), step.rows, KvWidth(step.config));
 }
 
 void Rotate(Step& step, const LayerWeights& weights) {
+  const OpScope scope(step.scratch.times, Op::kRope);
   const ModelConfig& config = step.config;
   const RopeConfig& rope = config.ropes[weights.config->rope];
   if (rope.rotary_width == 0) return;
@@ -217,6 +222,7 @@ void Rotate(Step& step, const LayerWeights& weights) {
 }
 
 void Attend(Step& step, const LayerWeights& weights) {
+  const OpScope scope(step.scratch.times, Op::kAttention);
   const ModelConfig& config = step.config;
   StepScratch& scratch = step.scratch;
   scratch.stores.clear();
@@ -251,11 +257,13 @@ void Attend(Step& step, const LayerWeights& weights) {
 }
 
 void Project(Step& step, const Linear& linear, const float* in, float* out) {
+  const OpScope scope(step.scratch.times, Op::kProjection);
   const MatmulJob job = Job(linear, in, out, step.rows);
   Run(step, {&job, 1}, {.next = linear.next});
 }
 
 void GatedFfn(Step& step, const FfnWeights& ffn, const float* in, float* out) {
+  const OpScope scope(step.scratch.times, Op::kFfn);
   float* gate = step.scratch.gate.as<float>();
   float* up = step.scratch.up.as<float>();
   const MatmulJob jobs[] = {Job(ffn.gate, in, gate, step.rows), Job(ffn.up, in, up, step.rows)};
@@ -289,6 +297,7 @@ void SortByExpert(StepScratch& scratch, int64_t choices, int experts) {
 }  // namespace
 
 void Experts(Step& step, const LayerWeights& weights, const RouteParams& route, const float* in, float* out) {
+  const OpScope scope(step.scratch.times, Op::kExperts);
   StepScratch& scratch = step.scratch;
   const int64_t width = step.config.width, ffn_width = step.config.expert_ffn_width, chosen = route.chosen;
   const int64_t choices = step.rows * chosen;
@@ -335,6 +344,7 @@ void Experts(Step& step, const LayerWeights& weights, const RouteParams& route, 
 }
 
 void SharedExpert(Step& step, const LayerWeights& weights, const float* in, float* out) {
+  const OpScope scope(step.scratch.times, Op::kExperts);
   const int64_t width = step.config.width;
   float* gates = step.scratch.router.as<float>();  // one number a row; the router's logits are no longer needed
   Project(step, weights.shared_gate, in, gates);
@@ -347,6 +357,7 @@ void SharedExpert(Step& step, const LayerWeights& weights, const float* in, floa
 }
 
 void AddResidual(Step& step, const float* from) {
+  const OpScope scope(step.scratch.times, Op::kResidual);
   const int64_t width = step.config.width;
   ForRows(step, step.rows, width, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
@@ -356,6 +367,7 @@ void AddResidual(Step& step, const float* from) {
 }
 
 void AddResidualAndNorm(Step& step, const float* from, const std::vector<float>& weight, float* out) {
+  const OpScope scope(step.scratch.times, Op::kNorm);
   const int64_t width = step.config.width;
   ForRows(step, step.rows, width, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
@@ -375,6 +387,7 @@ void AddResidualAndNorm(Step& step, const float* from, const std::vector<float>&
 }
 
 void Embed(Step& step, const TensorView& table) {
+  const OpScope scope(step.scratch.times, Op::kEmbed);
   ForRows(step, step.rows, step.config.width * 2, [&](size_t begin, size_t end) {
     EmbedRows(table, step.batch.tokens.data() + begin, static_cast<int64_t>(end - begin), step.config.embedding_scale,
               step.x + begin * step.config.width, step.config.width, step.runtime.isa);
@@ -382,6 +395,7 @@ void Embed(Step& step, const TensorView& table) {
 }
 
 void Logits(Step& step, const ModelWeights& weights, float* logits) {
+  const OpScope scope(step.scratch.times, Op::kOutput);
   const ModelConfig& config = step.config;
   const int64_t width = config.width, vocab = config.vocab, rows = static_cast<int64_t>(step.batch.logit_rows.size());
   if (rows == 0) return;

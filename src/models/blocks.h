@@ -19,6 +19,7 @@
 #include "models/config.h"
 #include "models/low_rank.h"
 #include "models/model.h"
+#include "models/op_times.h"
 #include "models/rope_table.h"
 #include "models/weights.h"
 
@@ -58,6 +59,7 @@ struct StepScratch {
   std::vector<AdapterRows> adapters, logit_adapters;  // rows of the step, of its logits, that have an adapter
   LowRankScratch low_rank;
   const InputWatch* watch = nullptr;  // nobody
+  OpTimes* times = nullptr;           // nobody asks
 };
 
 // One step as the layers see it. x is the residual stream; h and y are free for the family to use.

@@ -88,6 +88,8 @@ struct LoadOptions {
       progress;  // called from the loading thread; may be empty
 };
 
+struct OpTimes;  // op_times.h
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -116,9 +118,14 @@ class Model {
   // models that run no matrix products of their own (fakes): those abort.
   virtual void ObserveInputs(InputObserver observer);
 
+  // From now on steps add to `times` (op_times.h), until nullptr is given. Not while a step runs.
+  void TimeOps(OpTimes* times) { op_times_ = times; }
+  OpTimes* op_times() const { return op_times_; }
+
  protected:
   ModelConfig config_;
   LoadOptions options_;
+  OpTimes* op_times_ = nullptr;
 };
 
 // Only the configuration: what hone inspect needs, without loading weights. Also finds the family, or lists the known
