@@ -52,7 +52,11 @@ class EngineImpl final : public Engine {
   void Stop() override;
   EngineStats stats() const override;
   std::vector<StepRecord> StepsAfter(uint64_t after) const override;
+  Result<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& path) const override {
+    return model_->LoadAdapter(path);
+  }
   const ModelConfig& model_config() const override { return model_->config(); }
+  uint64_t weight_bytes() const override { return model_->weight_bytes(); }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const EngineOptions& options() const override { return options_; }
 
@@ -166,6 +170,9 @@ Result<SequenceId> EngineImpl::Submit(SequenceRequest request, EventCallback cal
 Result<std::vector<SequenceId>> EngineImpl::SubmitGroup(const SequenceRequest& request,
                                                         std::vector<EventCallback> callbacks) {
   HONE_RETURN_IF_ERROR(CheckRequest(request, model_->config().vocab, options_.context));
+  if (request.adapter != nullptr && request.adapter->info().model != model_.get()) {
+    return InvalidInput(request.adapter->info().path + ": the adapter was loaded for other weights");
+  }
   const int count = static_cast<int>(callbacks.size());
   SequenceId first = 0;
   std::vector<uint64_t> seeds;
@@ -211,7 +218,9 @@ std::string EngineImpl::RootOf(const Sequence& sequence, SequenceId group) const
   if (!options_.prefix_cache) return group == 0 ? "" : fmt::format("group {}", group);
   const std::string format =
       fmt::format("{}/{}", static_cast<int>(options_.kv), LongFactors(model_->config(), sequence.final_length()));
-  return PrefixRootText(options_.weights_digest, "", format, sequence.request().salt);
+  const Adapter* adapter = sequence.request().adapter.get();
+  return PrefixRootText(options_.weights_digest, adapter != nullptr ? adapter->info().content_id : "", format,
+                        sequence.request().salt);
 }
 
 void EngineImpl::Cancel(SequenceId id) {
@@ -486,6 +495,10 @@ Result<std::vector<SequenceId>> Engine::SubmitGroup(const SequenceRequest& reque
 }
 
 std::vector<StepRecord> Engine::StepsAfter(uint64_t) const { return {}; }
+
+Result<std::shared_ptr<const Adapter>> Engine::LoadAdapter(const std::string& path) const {
+  return Unsupported(path + ": this engine takes no adapters");
+}
 
 std::vector<std::string> SchedulingPolicies() {
   std::vector<std::string> names;

@@ -48,6 +48,8 @@ struct SequenceRequest {
   bool prompt_only = false;  // ends with kStop once the prompt is computed; nothing is sampled (echo, scoring)
   Pooling pooling = Pooling::kNone;  // not kNone: as prompt_only, and the last event has the embedding
 
+  std::shared_ptr<const Adapter> adapter;  // from LoadAdapter of this engine; null: the model as it is
+
   int priority = 0;            // smaller is more important; looked at by the policy "priority"
   std::string salt;            // prompts share cached blocks only with prompts of the same salt (docs/prefix-cache.md)
   double queue_timeout_s = 0;  // 0: the engine's. Longer in the queue: kError, EndCause::kQueueTime
@@ -138,6 +140,10 @@ class Engine {
                                                 const EngineOptions& options);
   virtual ~Engine() = default;
 
+  // A LoRA adapter (docs/adapters.md) for requests of this engine, which share it with the caller: it may be dropped while they
+  // run. Any thread, also while steps run. Errors: as Model::LoadAdapter.
+  virtual Result<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& path) const;
+
   // Checks the request (empty prompt, ids out of range, prompt not shorter than the context, bad sampling values:
   // errors that name the field), queues it. Errors: kLimit when the queue is full, kCancelled when the engine is
   // stopped.
@@ -158,6 +164,7 @@ class Engine {
   // The steps after number `after`, oldest first; at most the last kStepRecords are remembered. Any thread.
   virtual std::vector<StepRecord> StepsAfter(uint64_t after) const;
   virtual const ModelConfig& model_config() const = 0;
+  virtual uint64_t weight_bytes() const { return 0; }  // resident, of the packed weights
   virtual const Tokenizer& tokenizer() const = 0;
   virtual const EngineOptions& options() const = 0;  // as resolved: context, kv_bytes filled in
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -39,12 +40,19 @@ class FakeModel final : public Model {
 
   uint64_t weight_bytes() const override { return 0; }
 
+  // An adapter is a number, its path; it changes what is written into the cache. Others are errors.
+  Result<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& path) const override {
+    const int number = std::atoi(path.c_str());
+    if (number < 1 || number > 9) return InvalidInput(path + ": is no fake adapter");
+    return std::shared_ptr<const Adapter>(std::make_shared<FakeAdapter>(AdapterInfo{path, "content " + path, this}, number));
+  }
+
   // What the model says after `tokens`, without any cache.
-  static std::vector<float> LogitsAfter(std::span<const int32_t> tokens) {
+  static std::vector<float> LogitsAfter(std::span<const int32_t> tokens, int adapter = 0) {
     uint64_t hash = 1;
     bool poisoned = false;
     for (const int32_t id : tokens) {
-      hash = Mix(hash, static_cast<uint64_t>(id));
+      hash = Mix(hash, static_cast<uint64_t>(id + adapter * kFakeVocab));
       poisoned = poisoned || id == kFakePoison;
     }
     std::vector<float> logits(kFakeVocab);
@@ -68,7 +76,8 @@ class FakeModel final : public Model {
     for (const SequenceRows& rows : batch.sequences) {
       HONE_CHECK(static_cast<size_t>(rows.first_row) == row && rows.rows > 0);
       HONE_CHECK(rows.first_position + rows.rows <= rows.final_length && rows.final_length <= config_.context);
-      for (int i = 0; i < rows.rows; ++i) Write(kv, rows.blocks, rows.first_position + i, batch.tokens[row + i]);
+      const int more = rows.adapter != nullptr ? kFakeVocab * static_cast<const FakeAdapter*>(rows.adapter)->number() : 0;
+      for (int i = 0; i < rows.rows; ++i) Write(kv, rows.blocks, rows.first_position + i, batch.tokens[row + i] + more);
       for (int i = 0; i < rows.rows; ++i, ++row) {
         bool ignored = false;
         if (states != nullptr) {
@@ -86,6 +95,15 @@ class FakeModel final : public Model {
   }
 
  private:
+  class FakeAdapter final : public Adapter {
+   public:
+    FakeAdapter(AdapterInfo info, int number) : Adapter(std::move(info)), number_(number) {}
+    int number() const { return number_; }
+
+   private:
+    const int number_;
+  };
+
   static uint64_t Mix(uint64_t hash, uint64_t value) { return Rng(hash * 0x9e3779b97f4a7c15 + value).Next(); }
 
   static void FillState(uint64_t hash, float* state) {
@@ -159,7 +177,7 @@ class FakeModel final : public Model {
         }
       }
       hash = Mix(hash, static_cast<uint64_t>(id));
-      *poisoned = *poisoned || id == kFakePoison;
+      *poisoned = *poisoned || id % kFakeVocab == kFakePoison;
     }
     return hash;
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/threads.h"
@@ -36,6 +37,8 @@ class StepWork {
   const StepCost& cost() const { return cost_; }  // without its time
 
  private:
+  void Order(const StepBatch& batch, const Lookup& find);
+  void Add(const StepSequence& step, const Scheduler& scheduler, Sequence* sequence);
   void Want(Sequence* sequence, int row, int prompt_position);
   void Pool(const float* states, int width) const;
   void Choose(size_t begin, size_t end, const float* logits, Candidates* scratch);
@@ -44,6 +47,7 @@ class StepWork {
   std::vector<int32_t> tokens_;
   std::vector<SequenceRows> rows_;
   std::vector<Sequence*> sequences_;  // one an entry of rows_
+  std::vector<std::pair<const StepSequence*, Sequence*>> order_;  // of the step: those of one adapter together
   std::vector<int32_t> logit_rows_;
   std::vector<Chosen> chosen_;  // one a logit row
   std::vector<Candidates> scratch_;  // one a thread
