@@ -14,6 +14,7 @@ pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 find_package(Boost 1.81 REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(CURL REQUIRED)
+find_package(SQLite3 REQUIRED)
 
 add_library(hone_flags INTERFACE)
 target_include_directories(hone_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
@@ -42,7 +43,7 @@ set(HONE_EXTERNAL_base spdlog::spdlog fmt::fmt)
 set(HONE_EXTERNAL_formats nlohmann_json::nlohmann_json)
 set(HONE_EXTERNAL_text PkgConfig::PCRE2 PkgConfig::UTF8PROC nlohmann_json::nlohmann_json)
 set(HONE_EXTERNAL_serve nlohmann_json::nlohmann_json Boost::headers OpenSSL::SSL OpenSSL::Crypto)
-set(HONE_EXTERNAL_measure nlohmann_json::nlohmann_json)
+set(HONE_EXTERNAL_measure nlohmann_json::nlohmann_json CURL::libcurl SQLite::SQLite3)
 set(HONE_EXTERNAL_cli nlohmann_json::nlohmann_json CLI11::CLI11 CURL::libcurl OpenSSL::Crypto)
 
 # Options of one folder. compress: what a quantiser writes depends on every rounding, so nothing may be fused.

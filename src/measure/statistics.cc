@@ -89,6 +89,83 @@ Interval MedianInterval(std::span<const double> values, double confidence) {
   return {SortedQuantile(sorted, 0.5), sorted[j], sorted[n - 1 - j], coverage};
 }
 
+Interval QuantileInterval(std::span<const double> values, double fraction, double confidence) {
+  const std::vector<double> sorted = Sorted(values);
+  const int64_t n = static_cast<int64_t>(sorted.size());
+  const double miss = (1 - confidence) / 2, value = SortedQuantile(sorted, fraction);
+  if (fraction <= 0 || fraction >= 1) return {value, value, value, 0};
+  // X values lie below the quantile: x_(j) (from 0) is above it with P(X <= j), x_(k) below it with P(X > k).
+  std::vector<double> cdf(sorted.size() + 1);
+  double sum = 0;
+  for (int64_t i = 0; i <= n; ++i) {
+    cdf[i] = sum += std::exp(LogChoose(n, i) + static_cast<double>(i) * std::log(fraction) +
+                             static_cast<double>(n - i) * std::log1p(-fraction));
+  }
+  int64_t j = -1, k = n;
+  while (j + 1 < n && cdf[j + 1] <= miss) ++j;
+  while (k - 1 >= 0 && 1 - cdf[k - 1] <= miss) --k;
+  const int64_t low = std::max<int64_t>(j, 0), high = std::min<int64_t>(k, n - 1);
+  // An end that the values do not reach is no bound.
+  const double coverage = j >= 0 && k < n ? confidence : std::clamp(cdf[high] - cdf[low], 0.0, 1.0);
+  return {value, std::min(sorted[low], value), std::max(sorted[high], value), coverage};
+}
+
+namespace {
+
+// The regularised incomplete beta function by Lentz's continued fraction.
+double BetaFraction(double a, double b, double x) {
+  constexpr double kTiny = 1e-300;
+  double c = 1, d = 1 - (a + b) * x / (a + 1);
+  d = 1 / (std::fabs(d) < kTiny ? kTiny : d);
+  double h = d;
+  for (int m = 1; m <= 500; ++m) {
+    for (const double part : {m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+                              -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))}) {
+      d = 1 + part * d;
+      c = 1 + part / c;
+      d = 1 / (std::fabs(d) < kTiny ? kTiny : d);
+      c = std::fabs(c) < kTiny ? kTiny : c;
+      h *= d * c;
+    }
+    if (std::fabs(d * c - 1) < 1e-15) break;
+  }
+  return h;
+}
+
+double IncompleteBeta(double a, double b, double x) {
+  if (x <= 0) return 0;
+  if (x >= 1) return 1;
+  const double front =
+      std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) + b * std::log1p(-x));
+  if (x < (a + 1) / (a + b + 2)) return front * BetaFraction(a, b, x) / a;
+  return 1 - front * BetaFraction(b, a, 1 - x) / b;
+}
+
+}  // namespace
+
+double StudentQuantile(double p, int freedom) {
+  HONE_CHECK(p > 0 && p < 1 && freedom >= 1);
+  if (p < 0.5) return -StudentQuantile(1 - p, freedom);
+  const double v = freedom;
+  const auto above = [&](double t) { return 0.5 * IncompleteBeta(v / 2, 0.5, v / (v + t * t)); };  // P(T > t)
+  double low = 0, high = 1;
+  while (above(high) > 1 - p && high < 1e12) high *= 2;
+  for (int i = 0; i < 200 && high - low > 1e-12 * high; ++i) {
+    const double middle = 0.5 * (low + high);
+    (above(middle) > 1 - p ? low : high) = middle;
+  }
+  return 0.5 * (low + high);
+}
+
+Interval StudentMean(std::span<const double> values, double confidence) {
+  HONE_CHECK(!values.empty());
+  const double mean = Mean(values), n = static_cast<double>(values.size());
+  if (values.size() < 2) return {mean, mean, mean, 0};
+  const double half =
+      StudentQuantile(0.5 + confidence / 2, static_cast<int>(values.size()) - 1) * std::sqrt(Variance(values) / n);
+  return {mean, mean - half, mean + half, confidence};
+}
+
 Interval WilsonInterval(int64_t right, int64_t of, double confidence) {
   HONE_CHECK(of > 0 && right >= 0 && right <= of);
   const double z = NormalQuantile(0.5 + confidence / 2), n = static_cast<double>(of);

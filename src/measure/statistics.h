@@ -32,6 +32,17 @@ double BinomialCdf(int64_t k, int64_t n, double p);  // P(X <= k)
 // too few (1 - 2^(1-n): 6 values give 0.969, 8 give 0.992). REQUIRES: not empty.
 Interval MedianInterval(std::span<const double> values, double confidence);
 
+// The same for another quantile: the value is Quantile(), the ends are order statistics that hold the true quantile with
+// at least `confidence`, each side with half of what may miss, whatever the distribution of independent values. An end
+// that the values do not reach is the smallest or largest, and `confidence` says what is left. REQUIRES: not empty.
+Interval QuantileInterval(std::span<const double> values, double fraction, double confidence);
+
+// Student's t: the quantile p with `freedom` degrees. REQUIRES: 0 < p < 1, freedom >= 1.
+double StudentQuantile(double p, int freedom);
+// The mean with Student's interval: of values that are independent and about normal, such as one figure of several runs.
+// One value has no interval (confidence 0). REQUIRES: not empty.
+Interval StudentMean(std::span<const double> values, double confidence);
+
 // Wilson's interval of a share. REQUIRES: 0 <= right <= of, of > 0.
 Interval WilsonInterval(int64_t right, int64_t of, double confidence);
 

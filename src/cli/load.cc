@@ -1,0 +1,213 @@
+// hone load: a server under load, whoever made it. What is measured and how: docs/measure.md.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "cli/command.h"
+#include "cli/exit_codes.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "measure/load/load_session.h"
+#include "measure/sha256.h"
+
+namespace hone {
+namespace {
+
+class LoadCommand : public Command {
+ public:
+  void AddFlags(CLI::App& app) override {
+    app.add_option("URL", options_.http.url, "the server, as http://127.0.0.1:8080")->required();
+    app.add_flag("--chat", options_.shape.chat, "/v1/chat/completions in place of /v1/completions");
+    app.add_option("--model", options_.shape.model, "the name to ask for (default: the first that the server lists)");
+    app.add_option("--api-key", options_.http.api_key, "sent as a bearer token");
+    app.add_option("--header", options_.http.headers, "a further header, \"Name: value\"; can be repeated");
+    app.add_option("--extra", options_.shape.extra, "a JSON object whose members are added to every request");
+    app.add_option("--temperature", options_.shape.temperature, "of every request (default 0)")->check(CLI::Range(0.0, 2.0));
+    app.add_flag("--no-ignore-eos", no_ignore_eos_, "answers may end early (for servers that refuse ignore_eos)");
+    app.add_flag("--no-usage", no_usage_, "no stream_options; output tokens are then counted as chunks");
+    app.add_option("--timeout", options_.http.timeout_s, "seconds that a request may take (default 600)")
+        ->check(CLI::Range(0.001, 1e6));
+    AddArrivalFlags(app);
+    AddDatasetFlags(app);
+    const char* result = "Result";
+    app.add_option("--seeds", options_.seeds, "a run each; two or more give intervals (default 1, or --seed)")
+        ->delimiter(',')
+        ->group(result);
+    app.add_option("--slo", slo_, "limits for goodput, as ttft=200,tpot=50,e2e=3s (milliseconds)")->group(result);
+    app.add_option("--warmup", options_.warmup, "requests before anything is timed (default 2)")
+        ->check(CLI::Range(0, 100000))
+        ->group(result);
+    app.add_option("--records", records_, "write a JSON line of every request to this file")->group(result);
+  }
+
+  Result<int> Run(const CommonFlags& flags) override {
+    CatchInterrupts();
+    HONE_RETURN_IF_ERROR(TakeFlags(flags));
+    if (!records_.empty()) HONE_RETURN_IF_ERROR(CheckOutput(records_, {file_, trace_}));
+    HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
+    HONE_TRY(const std::unique_ptr<HttpTransport> transport, MakeHttpTransport(options_.http, owner->runtime().clock));
+    ProgressLine progress("load", flags.progress());
+    const LoadCallbacks callbacks{[&](double share, const std::string& what) { progress.Update(share, what); },
+                                  [] { return Interrupted(); },
+                                  [&](const std::string& text) { owner->runtime().log->Info("{}", text); }};
+    HONE_TRY(const LoadReport report, MeasureLoad(options_, *transport, callbacks));
+    progress.Clear();
+    if (!records_.empty()) HONE_RETURN_IF_ERROR(WriteRecords(LoadRecordsJsonl(report)));
+    WriteOut(flags.json ? LoadJson(report, owner->runtime()) : LoadTable(report));
+    if (report.interrupted) return kExitInterrupted;
+    if (!report.gave_up.empty()) return IoError(report.gave_up);
+    for (const LoadPoint& point : report.points) {
+      if (point.figures.completed > 0) return kExitDone;
+    }
+    return IoError("no request was answered; the errors are in the result");
+  }
+
+ private:
+  void AddArrivalFlags(CLI::App& app) {
+    const char* group = "Arrivals";
+    app.add_option("--arrivals", arrivals_,
+                   "closed, constant, poisson, gamma or ramp (default: poisson with --rate, else closed)")
+        ->group(group);
+    concurrency_option_ = app.add_option("--concurrency", options_.concurrency,
+                                         "closed: requests at once (default 1); else at most so many at once")
+                              ->check(CLI::Range(1, 100000))
+                              ->group(group);
+    app.add_option("--rate", options_.arrivals.rate, "requests a second")->check(CLI::Range(1e-6, 1e6))->group(group);
+    app.add_option("--rate-to", options_.arrivals.rate_to, "ramp: requests a second at the end")
+        ->check(CLI::Range(1e-6, 1e6))
+        ->group(group);
+    burstiness_option_ = app.add_option("--burstiness", options_.arrivals.burstiness,
+                                        "gamma: shape of the gaps; 1 is poisson, below 1 bursty, above 1 smoother")
+                             ->check(CLI::Range(1e-3, 1e6))
+                             ->group(group);
+    app.add_option("--trace", trace_, "replay a JSONL file of timestamp (ms), input_length, output_length, hash_ids")
+        ->group(group);
+    app.add_option("--speed", options_.dataset.speed, "trace: so many times faster")->check(CLI::Range(1e-6, 1e6))->group(group);
+    app.add_flag("--sweep{5}", options_.sweep, "from one at a time to saturation, over so many rates (default 5)")
+        ->check(CLI::Range(1, 100))
+        ->group(group);
+    requests_option_ = app.add_option("--requests", options_.requests, "requests (conversations) of a run (default 100)")
+                           ->check(CLI::Range(1, 10000000))
+                           ->group(group);
+    app.add_option("--duration", options_.duration_s, "nothing is sent after so many seconds")
+        ->check(CLI::Range(0.0, 1e7))
+        ->group(group);
+    app.add_option("--think", options_.think_s, "multi-turn: seconds from an answer to the next turn")
+        ->check(CLI::Range(0.0, 1e6))
+        ->group(group);
+  }
+
+  void AddDatasetFlags(CLI::App& app) {
+    const char* group = "Requests";
+    DatasetSpec& dataset = options_.dataset;
+    app.add_option("--dataset", dataset_, "random, shared, multi-turn, or a JSONL file (ShareGPT, messages or prompts)")
+        ->group(group);
+    app.add_option("--input", dataset.input_tokens, "tokens of a prompt (default 256)")
+        ->check(CLI::Range(1, 1 << 24))
+        ->group(group);
+    app.add_option("--output", dataset.output_tokens, "tokens of an answer (default 64; a file: as its answers are)")
+        ->check(CLI::Range(1, 1 << 24))
+        ->group(group);
+    app.add_option("--range", dataset.range, "lengths differ by this share, up and down (default 0)")
+        ->check(CLI::Range(0.0, 0.999))
+        ->group(group);
+    app.add_option("--shared-words", dataset.shared_words, "words that all prompts begin with")
+        ->check(CLI::Range(0, 1 << 20))
+        ->group(group);
+    app.add_option("--prefixes", dataset.prefixes, "different shared beginnings (default 1)")
+        ->check(CLI::Range(1, 100000))
+        ->group(group);
+    app.add_option("--turns", dataset.turns, "multi-turn: turns of a conversation (default 4)")
+        ->check(CLI::Range(1, 1000))
+        ->group(group);
+  }
+
+  Result<void> TakeFlags(const CommonFlags& flags) {
+    options_.shape.ignore_eos = !no_ignore_eos_;
+    options_.shape.usage = !no_usage_;
+    options_.http.path = options_.shape.chat ? "/v1/chat/completions" : "/v1/completions";
+    while (!options_.http.url.empty() && options_.http.url.back() == '/') options_.http.url.pop_back();
+    if (options_.http.url.ends_with("/v1")) options_.http.url.resize(options_.http.url.size() - 3);
+    if (options_.seeds == std::vector<uint64_t>{1} && flags.seed) options_.seeds = {*flags.seed};
+    HONE_TRY(options_.slo, ParseSlo(slo_));
+    HONE_RETURN_IF_ERROR(TakeDataset());
+    return TakeArrivals();
+  }
+
+  Result<void> TakeDataset() {
+    DatasetSpec& dataset = options_.dataset;
+    if (!trace_.empty()) {
+      if (!dataset_.empty()) return UsageError("--trace brings its own requests; leave out --dataset");
+      dataset.kind = DatasetKind::kTrace;
+      file_ = trace_;
+    } else if (dataset_.empty()) {
+      dataset.kind = dataset.shared_words > 0 ? DatasetKind::kShared : DatasetKind::kRandom;
+    } else if (dataset_ == "random" || dataset_ == "shared" || dataset_ == "multi-turn") {
+      HONE_TRY(dataset.kind, ParseDatasetKind(dataset_));
+      if (dataset.kind == DatasetKind::kShared && dataset.shared_words == 0) dataset.shared_words = 128;
+    } else {
+      dataset.kind = DatasetKind::kFile;
+      file_ = dataset_;
+    }
+    if (dataset.kind == DatasetKind::kTrace && requests_option_->count() == 0) options_.requests = 0;
+    if (file_.empty()) return {};
+    HONE_TRY(options_.dataset_text, ReadText(file_));
+    options_.dataset_name = file_;
+    options_.dataset_digest = Sha256Hex(options_.dataset_text);
+    // A file that is none is said before the server is asked.
+    return MakeTasks(dataset, options_.dataset_text, 1, 1).Context(file_).has_value()
+               ? Result<void>()
+               : Result<void>(MakeTasks(dataset, options_.dataset_text, 1, 1).Context(file_).error());
+  }
+
+  Result<void> TakeArrivals() {
+    ArrivalSpec& arrivals = options_.arrivals;
+    if (!trace_.empty()) {
+      if (!arrivals_.empty() || arrivals.rate > 0 || options_.sweep > 0)
+        return UsageError("--trace brings its own arrivals; leave out --arrivals, --rate and --sweep (--speed scales it)");
+      arrivals.kind = ArrivalKind::kTrace;
+      return {};
+    }
+    if (!arrivals_.empty()) {
+      HONE_TRY(arrivals.kind, ParseArrivalKind(arrivals_));
+      if (arrivals.kind == ArrivalKind::kTrace) return UsageError("--arrivals trace: give the file with --trace FILE");
+    } else if (arrivals.rate_to > 0) {
+      arrivals.kind = ArrivalKind::kRamp;
+    } else if (burstiness_option_->count() > 0) {
+      arrivals.kind = ArrivalKind::kGamma;
+    } else if (arrivals.rate > 0) {
+      arrivals.kind = ArrivalKind::kPoisson;
+    }
+    if (options_.sweep > 0) {
+      if (arrivals.rate > 0) return UsageError("--sweep finds the rates; leave out --rate");
+      return {};
+    }
+    const bool closed = arrivals.kind == ArrivalKind::kClosed;
+    if (closed && arrivals.rate > 0) return UsageError("a closed loop has no --rate; it has --concurrency");
+    if (closed && options_.concurrency == 0) options_.concurrency = 1;
+    if (!closed && arrivals.rate <= 0) return UsageError("arrivals " + ArrivalName(arrivals.kind) + " need --rate");
+    if (arrivals.kind == ArrivalKind::kRamp && arrivals.rate_to <= 0)
+      return UsageError("a ramp goes from --rate to --rate-to");
+    if (burstiness_option_->count() > 0 && arrivals.kind != ArrivalKind::kGamma)
+      return UsageError("--burstiness is for arrivals gamma");
+    return {};
+  }
+
+  Result<void> WriteRecords(const std::string& lines) const {
+    std::FILE* file = std::fopen(records_.c_str(), "wb");
+    const bool written = file != nullptr && std::fwrite(lines.data(), 1, lines.size(), file) == lines.size();
+    if (file == nullptr || std::fclose(file) != 0 || !written) return IoError(records_ + ": cannot write");
+    return {};
+  }
+
+  LoadClientOptions options_;
+  std::string arrivals_, dataset_, trace_, file_, slo_, records_;
+  bool no_ignore_eos_ = false, no_usage_ = false;
+  CLI::Option *concurrency_option_ = nullptr, *burstiness_option_ = nullptr, *requests_option_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeLoadCommand() { return std::make_unique<LoadCommand>(); }
+
+}  // namespace hone

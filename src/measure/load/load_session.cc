@@ -1,0 +1,200 @@
+// See load_session.h.
+#include "measure/load/load_session.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "measure/json_text.h"
+
+namespace hone {
+namespace {
+
+constexpr int kProbeWords[] = {16, 80};
+constexpr int kSweepConcurrency = 64;
+constexpr double kGrowth = 0.5;  // of the median time to the first token, over a run
+constexpr double kGrowthT = 2.6;  // t statistic of the slope; about 99 %
+
+// One request that is waited for. Its error, if it failed.
+Result<StreamOutcome> Ask(HttpTransport& transport, const RequestShape& shape, const LoadTask& task) {
+  HONE_TRY(const std::string body, RequestBody(shape, task, 0, {}));
+  StreamOutcome got;
+  bool ended = false;
+  transport.Start(0, body);
+  while (!ended) {
+    transport.Poll(0.1, [&](int64_t, StreamOutcome outcome) {
+      got = std::move(outcome);
+      ended = true;
+    });
+  }
+  if (got.error.empty()) return got;
+  std::string message = "the server's answer to the first request: " + got.error + ": " + got.error_text;
+  if (got.error == "connect") message = "the server cannot be reached: " + got.error_text;
+  if (shape.ignore_eos && got.error_text.find("ignore_eos") != std::string::npos) message += " (--no-ignore-eos leaves it out)";
+  if (shape.usage && got.error_text.find("stream_options") != std::string::npos) message += " (--no-usage leaves it out)";
+  return IoError(std::move(message));
+}
+
+Result<std::string> FirstModel(HttpTransport& transport) {
+  HONE_TRY(const std::string body, transport.Get("/v1/models"));
+  const nlohmann::ordered_json json = ParseJson(body);
+  const auto data = json.is_object() ? json.find("data") : json.end();
+  if (json.is_object() && data != json.end() && data->is_array() && !data->empty() && (*data)[0].is_object()) {
+    const auto id = (*data)[0].find("id");
+    if (id != (*data)[0].end() && id->is_string()) return id->get<std::string>();
+  }
+  return IoError("/v1/models lists no model; name one with --model");
+}
+
+// How many tokens the server counts for a prompt of so many words: a line through two.
+Result<WordTokens> CountWordTokens(HttpTransport& transport, const RequestShape& shape, uint64_t seed) {
+  WordTokens rate;
+  double tokens[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    Rng rng(seed + static_cast<uint64_t>(i));
+    HONE_TRY(const StreamOutcome outcome, Ask(transport, shape, {0, "", {{RandomWords(kProbeWords[i], rng), 1}}}));
+    tokens[i] = static_cast<double>(outcome.prompt_tokens);
+  }
+  const double slope = (tokens[1] - tokens[0]) / (kProbeWords[1] - kProbeWords[0]);
+  if (tokens[0] <= 0 || !(slope > 0.1 && slope < 100)) return rate;
+  return WordTokens{tokens[0] - slope * kProbeWords[0], slope, true};
+}
+
+// Whether times to the first token grow from the beginning to the end of a run: least squares over the times of sending.
+bool Grows(const LoadRun& run) {
+  std::vector<double> x, y;
+  for (const LoadRecord& record : run.records) {
+    if (!record.ok()) continue;
+    x.push_back(record.sent_s);
+    y.push_back(record.ttft_s());
+  }
+  if (x.size() < 8) return false;
+  const double mean_x = Mean(x), mean_y = Mean(y), n = static_cast<double>(x.size());
+  double xx = 0, xy = 0, yy = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    xx += (x[i] - mean_x) * (x[i] - mean_x);
+    xy += (x[i] - mean_x) * (y[i] - mean_y);
+    yy += (y[i] - mean_y) * (y[i] - mean_y);
+  }
+  if (xx <= 0) return false;
+  const double slope = xy / xx, rest = std::max(0.0, yy - slope * xy);
+  const double error = std::sqrt(rest / (n - 2) / xx);
+  const double span = *std::max_element(x.begin(), x.end()) - *std::min_element(x.begin(), x.end());
+  return slope > kGrowthT * error && slope * span > kGrowth * Median(y);
+}
+
+class Session {
+ public:
+  Session(LoadClientOptions options, HttpTransport& transport, const LoadCallbacks& callbacks)
+      : transport_(transport), callbacks_(callbacks) {
+    report_.options = std::move(options);
+  }
+
+  Result<LoadReport> Run() {
+    LoadClientOptions& options = report_.options;
+    if (options.shape.model.empty()) {
+      HONE_TRY(options.shape.model, FirstModel(transport_));
+    }
+    report_.model = options.shape.model;
+    HONE_TRY(options.dataset.word_tokens, CountWordTokens(transport_, options.shape, 0x5eed));
+    if (!options.dataset.word_tokens.counted && callbacks_.note) {
+      callbacks_.note("the server counts no tokens of prompts; 1.3 tokens a word are taken");
+    }
+    for (int i = 0; i < options.warmup && !Stopped(); ++i) {
+      DatasetSpec spec = options.dataset;
+      spec.kind = DatasetKind::kRandom;
+      HONE_TRY(std::vector<LoadTask> tasks, MakeTasks(spec, "", 1, 0xaaaa0000 + static_cast<uint64_t>(i)));
+      HONE_RETURN_IF_ERROR(Ask(transport_, options.shape, tasks[0]));
+    }
+    HONE_RETURN_IF_ERROR(options.sweep > 0 ? Sweep() : Point(options.arrivals, options.concurrency, options.requests, 0, 1));
+    return std::move(report_);
+  }
+
+ private:
+  bool Stopped() const { return callbacks_.stop && callbacks_.stop(); }
+  bool Over() const { return report_.interrupted || !report_.gave_up.empty(); }
+
+  // Runs every seed at this load. It is [from, to) of the whole for the progress line.
+  Result<void> Point(const ArrivalSpec& arrivals, int concurrency, int requests, double from, double to) {
+    const LoadClientOptions& options = report_.options;
+    LoadPoint point{PointName(arrivals, concurrency), arrivals, concurrency, {}, false};
+    std::vector<LoadRun> runs;
+    int growing = 0;
+    for (size_t i = 0; i < options.seeds.size() && !Over(); ++i) {
+      const uint64_t seed = options.seeds[i] + 1'000'000 * report_.points.size();  // points do not share prompts
+      HONE_TRY(const std::vector<LoadTask> tasks, MakeTasks(options.dataset, options.dataset_text, requests, seed));
+      const RunPlan plan{arrivals, concurrency, options.duration_s, options.think_s, seed};
+      const RunCallbacks callbacks{
+          [&](int done, int of, int active, int failed) {
+            if (!callbacks_.progress) return;
+            const double share = (static_cast<double>(i) + static_cast<double>(done) / std::max(1, of)) /
+                                 static_cast<double>(options.seeds.size());
+            callbacks_.progress(from + (to - from) * share,
+                                fmt::format("{}: {} of {} answered, {} under way{}", point.name, done, of, active,
+                                            failed > 0 ? fmt::format(", {} failed", failed) : ""));
+          },
+          callbacks_.stop};
+      HONE_TRY(LoadRun run, RunLoad(plan, tasks, options.shape, transport_, callbacks));
+      run.seed = options.seeds[i];
+      report_.interrupted |= run.interrupted;
+      if (report_.gave_up.empty()) report_.gave_up = run.gave_up;
+      growing += Grows(run);
+      runs.push_back(std::move(run));
+    }
+    point.figures = ComputeLoadFigures(runs, options.slo);
+    point.saturated = arrivals.kind != ArrivalKind::kClosed && 2 * growing > static_cast<int>(runs.size());
+    report_.points.push_back(std::move(point));
+    for (LoadRun& run : runs) report_.runs.push_back(std::move(run));
+    return {};
+  }
+
+  // One at a time, then as many as the server can answer, then rates between the two and a little above.
+  Result<void> Sweep() {
+    const LoadClientOptions& options = report_.options;
+    const int most = options.concurrency > 0 ? options.concurrency : kSweepConcurrency;
+    const double step = 1.0 / (options.sweep + 2);
+    ArrivalSpec closed;
+    HONE_RETURN_IF_ERROR(Point(closed, 1, std::max(8, options.requests / 4), 0, step));
+    if (Over()) return {};
+    HONE_RETURN_IF_ERROR(Point(closed, most, std::max(options.requests, 2 * most), step, 2 * step));
+    const double slow = report_.points[0].figures.request_s.value, fast = report_.points[1].figures.request_s.value;
+    report_.saturation_request_s = fast;
+    if (!(slow > 0 && fast > 0)) return {};
+    for (int i = 0; i < options.sweep && !Over(); ++i) {
+      ArrivalSpec arrivals = options.arrivals;
+      if (arrivals.kind == ArrivalKind::kClosed) arrivals.kind = ArrivalKind::kPoisson;
+      const double share = options.sweep == 1 ? 1 : static_cast<double>(i) / (options.sweep - 1);
+      const double low = 0.5 * std::min(slow, fast), high = 1.1 * fast;
+      arrivals.rate = low + (high - low) * share;
+      HONE_RETURN_IF_ERROR(Point(arrivals, 0, options.requests, (i + 2) * step, (i + 3) * step));
+    }
+    return {};
+  }
+
+  HttpTransport& transport_;
+  const LoadCallbacks& callbacks_;
+  LoadReport report_;
+};
+
+}  // namespace
+
+std::string PointName(const ArrivalSpec& arrivals, int concurrency) {
+  if (arrivals.kind == ArrivalKind::kClosed) return fmt::format("closed, {} at once", concurrency);
+  std::string name = ArrivalName(arrivals.kind);
+  if (arrivals.kind == ArrivalKind::kRamp) {
+    name += fmt::format(", {:.4g} to {:.4g} a second", arrivals.rate, arrivals.rate_to);
+  } else if (arrivals.kind != ArrivalKind::kTrace) {
+    name += fmt::format(", {:.4g} a second", arrivals.rate);
+  }
+  if (arrivals.kind == ArrivalKind::kGamma) name += fmt::format(", burstiness {:.4g}", arrivals.burstiness);
+  if (concurrency > 0) name += fmt::format(", at most {} at once", concurrency);
+  return name;
+}
+
+Result<LoadReport> MeasureLoad(LoadClientOptions options, HttpTransport& transport, const LoadCallbacks& callbacks) {
+  return Session(std::move(options), transport, callbacks).Run();
+}
+
+}  // namespace hone
