@@ -49,36 +49,63 @@ inline void ZeroToStep(uint8_t* tiles, int pair) {
   for (; pair % 16 != 0; ++pair) _mm512_store_si512(tiles + 64 * pair, _mm512_setzero_si512());
 }
 
+// What vector units do while tiles multiply, a share a step: ask for packed weights, and add to the sums in memory what the last
+// pair of row blocks came to. Loading sums into tiles would make the next products wait for the stores of the last.
+class Aside {
+ public:
+  Aside(const Bf16Tile& t, int pairs)
+      : ahead_(t.ahead),
+        ahead_end_(t.ahead + t.ahead_bytes),
+        ahead_lines_(Share(t.ahead_bytes / 64, pairs * t.steps)),
+        add_lines_(Share(64, t.steps)) {}
 
-// Cache lines to ask for while multiplying: packed weights for L2, a share a step.
-struct Ahead {
-  const uint8_t* at;
-  const uint8_t* end;
-  int lines;  // a step
+  // Where the next pair's products go.
+  float* scratch() { return scratch_[turn_ ^= 1]; }
+  void AddTo(float* sums, int floats) { sums_ = sums, end_ = sums + floats, from_ = scratch_[turn_]; }
+
+  void Step() {
+    for (int i = 0; i < ahead_lines_ && ahead_ < ahead_end_; ++i, ahead_ += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(ahead_), _MM_HINT_T1);
+    }
+    for (int i = 0; i < add_lines_ && sums_ < end_; ++i) Add();
+  }
+  void Finish() {
+    while (sums_ < end_) Add();
+  }
+
+ private:
+  static int Share(int lines, int steps) { return steps == 0 ? 0 : (lines + steps - 1) / steps; }
+  void Add() {
+    _mm512_store_ps(sums_, _mm512_add_ps(_mm512_load_ps(sums_), _mm512_load_ps(from_)));
+    sums_ += 16, from_ += 16;
+  }
+
+  alignas(64) float scratch_[2][1024];
+  int turn_ = 0;
+  const uint8_t *ahead_, *ahead_end_;
+  int ahead_lines_, add_lines_;
+  float *sums_ = nullptr, *end_ = nullptr;
+  const float* from_ = nullptr;
 };
 
-inline void Ask(Ahead& ahead) {
-  for (int i = 0; i < ahead.lines && ahead.at < ahead.end; ++i, ahead.at += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(ahead.at), _MM_HINT_T1);
-  }
-}
-// Sums of kBlocks row blocks by two panels into tiles 0 .. 2 * kBlocks - 1, over all steps.
+// Sums of kBlocks row blocks by two panels into tiles 0 .. 2 * kBlocks - 1, over all steps. x is loaded past L1, where the weights
+// stay.
 template <int kBlocks>
-inline void Steps(const Bf16Tile& t, const uint8_t* x, Ahead& ahead) {
+inline void Steps(const Bf16Tile& t, const uint8_t* x, Aside& aside) {
   const int64_t block = int64_t{t.steps} * kTileBytes;
   for (int step = 0; step < t.steps; ++step, x += kTileBytes) {
     const uint8_t* w = t.weights + WeightTile(step);
     _tile_loadd(6, w, 64);
-    _tile_loadd(4, x, 64);
+    _tile_stream_loadd(4, x, 64);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, w + kStepsOfPart * kTileBytes, 64);
     _tile_dpbf16ps(1, 4, 7);
     if constexpr (kBlocks == 2) {
-      _tile_loadd(5, x + block, 64);
+      _tile_stream_loadd(5, x + block, 64);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
-    Ask(ahead);
+    aside.Step();
   }
 }
 
@@ -137,8 +164,7 @@ void Bf16OfBf16Amx(const uint8_t* chunks, int k, uint8_t* tiles) {
 
 void MultiplyBf16Amx(const Bf16Tile& t) {
   TilesSeeMemory();
-  const int visits = (t.row_blocks + 1) / 2 * t.steps, lines = visits == 0 ? 0 : (t.ahead_bytes / 64 + visits - 1) / visits;
-  Ahead ahead{t.ahead, t.ahead + t.ahead_bytes, lines};
+  Aside aside(t, (t.row_blocks + 1) / 2);
   for (int block = 0; block < t.row_blocks; block += 2) {
     const bool two = block + 1 < t.row_blocks;
     float* sums = t.sums + block * 512;
@@ -148,22 +174,25 @@ void MultiplyBf16Amx(const Bf16Tile& t) {
       _tile_loadd(2, t.bias, 0);
       _tile_loadd(3, t.bias + 16, 0);
     } else {
-      _tile_loadd(0, sums, 64);
-      _tile_loadd(1, sums + 256, 64);
-      if (two) {
-        _tile_loadd(2, sums + 512, 64);
-        _tile_loadd(3, sums + 768, 64);
-      }
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
     }
     const uint8_t* x = t.x + int64_t{block} * t.steps * kTileBytes;
-    two ? Steps<2>(t, x, ahead) : Steps<1>(t, x, ahead);
-    _tile_stored(0, sums, 64);
-    _tile_stored(1, sums + 256, 64);
+    two ? Steps<2>(t, x, aside) : Steps<1>(t, x, aside);
+    aside.Finish();
+    float* to = t.bias != nullptr ? sums : aside.scratch();
+    _tile_stored(0, to, 64);
+    _tile_stored(1, to + 256, 64);
     if (two) {
-      _tile_stored(2, sums + 512, 64);
-      _tile_stored(3, sums + 768, 64);
+      _tile_stored(2, to + 512, 64);
+      _tile_stored(3, to + 768, 64);
     }
+    TilesSeeMemory();
+    if (t.bias == nullptr) aside.AddTo(sums, two ? 1024 : 512);
   }
+  aside.Finish();
 }
 
 void StoreBf16Amx(const Bf16Sums& t) {
