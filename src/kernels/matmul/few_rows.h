@@ -15,6 +15,15 @@ namespace hone {
 
 constexpr int kFewRows = 8;
 
+// A row's group of 32 with all that a kernel needs of it, so that one register points at the groups of eight rows.
+struct FewRowsGroup {
+  int8_t codes[32];
+  float scale;
+  int32_t init[2];  // the second for groups of 16 only
+  float sum;        // for minimums: groups of 32 only
+};
+static_assert(sizeof(FewRowsGroup) == 48);
+
 struct FewRowsTile {
   const uint8_t* chunks;  // the tile, all of K (panel_format.h)
   const uint8_t* end;     // of its bytes
@@ -34,6 +43,7 @@ struct FewRowsTile {
   const int32_t* x_init;
   const float* x_sums;
   int64_t x_group_stride;
+  const FewRowsGroup* x_groups;  // the same as [terms][k / 32][rows], made for kernels of VNNI only
 
   // Floats.
   const float* x_floats;

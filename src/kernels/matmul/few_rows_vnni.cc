@@ -1,6 +1,6 @@
-// Codes x one to eight int8 rows with AVX-512 VNNI, codes in registers: 8 vectors of a group of 32, up to eight integer sums
-// and eight float accumulators fill 24 of 32 registers. One panel at a time, so that a thread reads one stream of bytes; memory
-// sets the pace up to about eight rows.
+// Codes x one to eight int8 rows with AVX-512 VNNI, codes in registers. Two panels side by side, so that a broadcast of x serves
+// two products and the chains of sums are twice as many; sums take up to 16 registers, and then the float accumulators stay in
+// L1, where they are added to a group at a time.
 #include <string.h>
 
 #include "kernels/matmul/few_rows_formats_avx512.h"
@@ -13,66 +13,112 @@ inline __m512i BroadcastQuad(const int8_t* x) {
   memcpy(&word, x, 4);
   return _mm512_set1_epi32(word);
 }
-// kRows rows against one panel's stretch of `k`.
-template <typename F, int kRows>
-inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, float* out) {
-  constexpr int kPart = F::kPart, kParts = F::kParts;
-  constexpr bool kTwo = kRows <= 3;  // few sums: two chains each, or their latency is what a group waits for
-  __m512 acc[kRows];
-  for (int r = 0; r < kRows; ++r) acc[r] = _mm512_loadu_ps(out + r * kTileColumns);
+
+// Asks for what lies ahead of `p`. The address is hidden from the compiler, which would compute one for each line.
+inline void PrefetchAhead(const FewRowsTile& t, const uint8_t* p, int bytes) {
+  const uint8_t* ahead = AheadOf(t, p);
+  asm("" : "+r"(ahead));
+  Prefetch(ahead, bytes);
+}
+
+// Float accumulators of kPanels x kRows: registers if they are few, else where they lie.
+template <int kRows, int kPanels>
+struct Accumulators {
+  static constexpr bool kInRegisters = kRows * kPanels <= 8;
+  float* out;
+  __m512 held[kInRegisters ? kPanels : 1][kInRegisters ? kRows : 1];
+
+  float* Place(int p, int r) const { return out + r * kTileColumns + p * kPanelRows; }
+  explicit Accumulators(float* to) : out(to) {
+    for (int p = 0; kInRegisters && p < kPanels; ++p) {
+      for (int r = 0; r < kRows; ++r) held[p][r] = _mm512_loadu_ps(Place(p, r));
+    }
+  }
+  __m512 Get(int p, int r) const { return kInRegisters ? held[p][r] : _mm512_loadu_ps(Place(p, r)); }
+  void Set(int p, int r, __m512 sum) {
+    if (kInRegisters) {
+      held[p][r] = sum;
+    } else {
+      _mm512_storeu_ps(Place(p, r), sum);
+    }
+  }
+  // Before each group: the compiler no longer sees that the places are the same, or it would keep them in registers that it lacks.
+  void Next() {
+    if (!kInRegisters) asm("" : "+r"(out));
+  }
+  void Store() const {
+    for (int p = 0; kInRegisters && p < kPanels; ++p) {
+      for (int r = 0; r < kRows; ++r) _mm512_storeu_ps(Place(p, r), held[p][r]);
+    }
+  }
+};
+
+// kRows rows of groups `x` against the stretches of `k` of kPanels panels, panel_bytes apart.
+template <typename F, int kRows, int kPanels>
+inline void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const FewRowsGroup* x, float* out) {
+  constexpr int kParts = F::kParts, kPairs = F::kPart / 2;
+  Accumulators<kRows, kPanels> acc(out);
   for (; k > 0; k -= 32 * F::kGroups, chunk += F::kChunkBytes) {
-    const typename F::Scales scales = F::ScalesOf(chunk);
-    for (int g = 0; g < F::kGroups; ++g) {
+    const typename F::Scales scales[2] = {F::ScalesOf(chunk), F::ScalesOf(chunk + (kPanels - 1) * panel_bytes)};
+    for (int g = 0; g < F::kGroups; ++g, x += kRows) {
       const uint8_t* codes = chunk + g * F::kGroupBytes;
-      Prefetch(AheadOf(t, codes), F::kChunkBytes / F::kGroups);
-      __m512i c[8];
-      F::Codes(codes, c);
-#pragma GCC unroll 2
+      for (int p = 0; p < kPanels; ++p) PrefetchAhead(t, codes + p * panel_bytes, F::kChunkBytes / F::kGroups);
+#pragma GCC unroll 1
       for (int part = 0; part < kParts; ++part) {
-        __m512i sum[kRows];
-        for (int r = 0; r < kRows; ++r) sum[r] = _mm512_set1_epi32(at.init[r * t.x_group_stride + part]);
-        __m512i odd[kRows];
-        for (int r = 0; kTwo && r < kRows; ++r) odd[r] = _mm512_setzero_si512();
-#pragma GCC unroll 8
-        for (int quad = part * kPart; quad < (part + 1) * kPart; ++quad) {
-#pragma GCC unroll 8
-          for (int r = 0; r < kRows; ++r) {
-            __m512i& to = kTwo && quad % 2 != 0 ? odd[r] : sum[r];
-            to = _mm512_dpbusd_epi32(to, c[quad], BroadcastQuad(at.x + r * t.x_stride + 4 * quad));
-          }
-        }
-        for (int r = 0; kTwo && r < kRows; ++r) sum[r] = _mm512_add_epi32(sum[r], odd[r]);
-        const __m512 s = scales.Scale(g * kParts + part);
+        __m512i sum[kPanels][kRows];
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
-          const __m512 xs = _mm512_set1_ps(at.scales[r * t.x_scale_stride]);
-          acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r]), _mm512_mul_ps(s, xs), acc[r]);
+          for (int p = 0; p < kPanels; ++p) sum[p][r] = _mm512_set1_epi32(x[r].init[part]);
         }
-        if (F::kMin) {
-          const __m512 m = scales.Min(g * kParts + part);
+#pragma GCC unroll 4
+        for (int i = 0; i < kPairs; ++i) {
+          const int pair = part * kPairs + i;
+          __m512i c[kPanels][2];
+          for (int p = 0; p < kPanels; ++p) F::Codes(codes + p * panel_bytes, pair, c[p]);
+#pragma GCC unroll 2
+          for (int j = 0; j < 2; ++j) {
+#pragma GCC unroll 8
+            for (int r = 0; r < kRows; ++r) {
+              const __m512i quad = BroadcastQuad(x[r].codes + 8 * pair + 4 * j);
+              for (int p = 0; p < kPanels; ++p) sum[p][r] = _mm512_dpbusd_epi32(sum[p][r], c[p][j], quad);
+            }
+          }
+        }
+        acc.Next();
+#pragma GCC unroll 2
+        for (int p = 0; p < kPanels; ++p) {
+          const __m512 s = scales[p].Scale(g * kParts + part), m = F::kMin ? scales[p].Min(g * kParts + part) : s;
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) {
-            acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(at.sums[r * t.x_group_stride + part]), acc[r]);
+            const __m512 scale = _mm512_mul_ps(s, _mm512_set1_ps(x[r].scale));
+            __m512 a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[p][r]), scale, acc.Get(p, r));
+            if (F::kMin) a = _mm512_fmadd_ps(m, _mm512_set1_ps(x[r].sum), a);
+            acc.Set(p, r, a);
           }
         }
       }
-      at.x += 32, at.scales += 1, at.init += kParts, at.sums += kParts;
     }
   }
-  for (int r = 0; r < kRows; ++r) _mm512_storeu_ps(out + r * kTileColumns, acc[r]);
+  acc.Store();
 }
 
 template <typename F, int kRows>
 void Tile(const FewRowsTile& t) {
   for (int i = 0; i < kRows * kTileColumns; i += 16) _mm512_storeu_ps(t.accumulator + i, _mm512_setzero_ps());
   const uint8_t* chunk = t.chunks;
+  const int64_t term_groups = t.k / 32 * kRows;
   for (int64_t k0 = 0; k0 < t.k; k0 += kCodeStretch) {
     const int k = static_cast<int>(t.k - k0 < kCodeStretch ? t.k - k0 : kCodeStretch);
-    for (int panel = 0; panel < t.panels; ++panel, chunk += k / (32 * F::kGroups) * F::kChunkBytes) {
-      for (int term = 0; term < t.terms; ++term) {  // the second finds the stretch in L1
-        Panel<F, kRows>(t, chunk, k, TermAt(t, term, k0, F::kGroup), t.accumulator + panel * kPanelRows);
+    const int64_t panel_bytes = k / (32 * F::kGroups) * F::kChunkBytes;
+    const FewRowsGroup* x = t.x_groups + k0 / 32 * kRows;
+    for (int term = 0; term < t.terms; ++term, x += term_groups) {  // the second finds the stretch in L1
+      if (t.panels == 2) {
+        Stretch<F, kRows, 2>(t, chunk, panel_bytes, k, x, t.accumulator);
+      } else {
+        Stretch<F, kRows, 1>(t, chunk, panel_bytes, k, x, t.accumulator);
       }
     }
+    chunk += t.panels * panel_bytes;
   }
 }
 

@@ -29,10 +29,10 @@ constexpr MatmulFewRows kFewRowsKernels[] = {
 };
 
 // Codes take part in the int8 arithmetic only. Every ISA with FMA gives the same bits, so any line up to `isa` will do.
-FewRowsFn FindFewRows(const PanelFormat& format, Isa isa, bool exact) {
+const MatmulFewRows* FindFewRows(const PanelFormat& format, Isa isa, bool exact) {
   if (exact && !format.is_float()) return nullptr;
   for (const MatmulFewRows& line : kFewRowsKernels) {
-    if (line.type == format.type && line.isa <= isa) return line.run;
+    if (line.type == format.type && line.isa <= isa) return &line;
   }
   return nullptr;
 }
@@ -51,8 +51,9 @@ std::deque<MatmulKernel> MakeKernels() {
       HONE_CHECK(format != nullptr, "a type of kernels.inc has no line in panel_format.cc");
       for (const bool exact : {false, true}) {
         const char* how = format->is_float() ? " f32 " : exact ? " exact " : " int8 ";
-        kernels.push_back({format, &arithmetic, best, FindFewRows(*format, arithmetic.isa, exact), exact,
-                           std::string(Info(scalar.type).name) + how + std::string(IsaName(arithmetic.isa))});
+        const MatmulFewRows* few = FindFewRows(*format, arithmetic.isa, exact);
+        kernels.push_back({format, &arithmetic, best, few != nullptr ? few->run : nullptr, exact,
+                           few != nullptr && few->isa == Isa::kVnni, std::string(Info(scalar.type).name) + how + std::string(IsaName(arithmetic.isa))});
       }
     }
   }

@@ -44,6 +44,7 @@ struct MatmulKernel {
   const MatmulUnpack* unpack;
   FewRowsFn few_rows;  // up to kFewRows rows take this way, with the same bits; null: as many rows do
   bool exact;        // F32 activations
+  bool few_rows_groups;  // few_rows reads x_groups
   std::string name;  // "Q4_0 int8 avx512-vnni", "Q4_0 exact avx512-vnni", "BF16 f32 avx512-vnni"
 
   bool uses_codes() const { return !format->is_float() && !exact; }

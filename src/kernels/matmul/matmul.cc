@@ -40,6 +40,8 @@ struct GroupSums {
   int group, offset;
   int32_t* init;
   float* sums;
+  bool wants_groups;
+  FewRowsGroup* groups;  // if wanted
 };
 
 // Rows of x as int8, shared by the jobs that multiply them. With two terms, rows [m, 2 m) hold what rounding the first left.
@@ -95,8 +97,10 @@ using State = MatmulScratch::State;
 int64_t CodeStride(int64_t k) { return (k / 64 * 64) + 64 + (k / 64 % 2 == 0 ? 0 : 64); }
 int64_t ScaleBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 32) * 4, 64); }
 int64_t SumBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 16) * 4, 64); }
+int64_t GroupBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 32) * int64_t{sizeof(FewRowsGroup)}, 64); }
 int64_t InputBytes(int64_t m, int64_t k, int64_t group_sums) {
-  return m * CodeStride(k) + ScaleBytes(m, k) + SumBytes(m, k) * (1 + 2 * group_sums);
+  return m * CodeStride(k) + ScaleBytes(m, k) + SumBytes(m, k) * (1 + 2 * group_sums) +
+         group_sums * GroupBytes(std::min<int64_t>(m, 2 * kFewRows), k);
 }
 
 // Index of the input of `job`; looks among the latest only, since jobs that share one stand together.
@@ -120,12 +124,13 @@ int FindInput(State& s, const MatmulJob& job, RoundRowFn round_row) {
   return static_cast<int>(s.input_count++);
 }
 
-int FindGroupSums(RoundedInput& input, const PanelFormat& format) {
-  for (size_t i = 0; i < input.group_sums.size(); ++i) {
-    if (input.group_sums[i].group == format.group && input.group_sums[i].offset == format.offset) return static_cast<int>(i);
-  }
-  input.group_sums.push_back({format.group, format.offset, nullptr, nullptr});
-  return static_cast<int>(input.group_sums.size() - 1);
+int FindGroupSums(RoundedInput& input, const MatmulKernel& kernel) {
+  const PanelFormat& format = *kernel.format;
+  size_t i = 0;
+  while (i < input.group_sums.size() && (input.group_sums[i].group != format.group || input.group_sums[i].offset != format.offset)) ++i;
+  if (i == input.group_sums.size()) input.group_sums.push_back({format.group, format.offset, nullptr, nullptr, false, nullptr});
+  if (kernel.few_rows_groups && input.m <= kFewRows) input.group_sums[i].wants_groups = true;
+  return static_cast<int>(i);
 }
 
 void PlaceInputs(State& s) {
@@ -147,7 +152,24 @@ void PlaceInputs(State& s) {
     for (GroupSums& sums : input.group_sums) {
       sums.init = reinterpret_cast<int32_t*>(take(SumBytes(rows, input.k)));
       sums.sums = reinterpret_cast<float*>(take(SumBytes(rows, input.k)));
+      if (sums.wants_groups) sums.groups = reinterpret_cast<FewRowsGroup*>(take(GroupBytes(rows, input.k)));
     }
+  }
+}
+
+// Row `row` once more, as FewRowsTile::x_groups has it.
+void WriteGroups(const RoundedInput& input, const GroupSums& sums, int64_t row) {
+  const int64_t k32 = input.k / 32, parts = 32 / sums.group;
+  const int8_t* codes = input.codes + row * input.code_stride;
+  const float* scales = input.scales + row * k32;
+  const int32_t* init = sums.init + row * k32 * parts;
+  const float* scaled = sums.sums + row * k32 * parts;
+  FewRowsGroup* to = sums.groups + row / input.m * k32 * input.m + row % input.m;
+  for (int64_t g = 0; g < k32; ++g, to += input.m) {
+    std::memcpy(to->codes, codes + 32 * g, 32);
+    to->scale = scales[g];
+    to->init[0] = init[g * parts], to->init[1] = init[g * parts + parts - 1];
+    to->sum = scaled[g * parts];
   }
 }
 
@@ -166,6 +188,7 @@ void RoundTerm(const RoundedInput& input, const float* x, int64_t row) {
       init[g] = -out.offset * sum;
       scaled[g] = scales[g * out.group / 32] * static_cast<float>(sum);
     }
+    if (out.wants_groups) WriteGroups(input, out, row);
   }
 }
 
@@ -227,7 +250,8 @@ class TileWork {
   // REQUIRES: end - begin <= kMaxRowBlock.
   void Run(int64_t tile, int64_t begin, int64_t end) {
     const int rows = static_cast<int>(end - begin);
-    if (rows <= kFewRows && kernel_.few_rows != nullptr) return RunFewRows(tile, begin, rows, nullptr);
+    const bool few = rows <= kFewRows && (job_.m <= kFewRows || !kernel_.few_rows_groups);
+    if (few && kernel_.few_rows != nullptr) return RunFewRows(tile, begin, rows, nullptr);
     std::memset(buffer_.accumulator, 0, sizeof(float) * kTileColumns * rows);
     panels_ = weight_.panels_of(tile);
     next_ = reinterpret_cast<const uint8_t*>(weight_.Find(tile, 0, 0));
@@ -269,6 +293,7 @@ class TileWork {
       few.x = input_->codes + begin * input_->code_stride, few.x_stride = input_->code_stride;
       few.x_scales = input_->scales + begin * k32, few.x_scale_stride = k32;
       few.x_init = sums_->init + begin * groups, few.x_sums = sums_->sums + begin * groups, few.x_group_stride = groups;
+      few.x_groups = sums_->groups;  // all rows of the job
     } else {
       few.x_floats = job_.x + begin * job_.x_stride, few.x_floats_stride = job_.x_stride;
     }
@@ -554,7 +579,7 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
       planned.tiled = s.tiled.Find(job, *job.weight->many_rows());
     } else if (kernel.uses_codes()) {
       planned.input = FindInput(s, job, kernel.arithmetic->round_row);
-      planned.sums = FindGroupSums(s.inputs[planned.input], *kernel.format);
+      planned.sums = FindGroupSums(s.inputs[planned.input], kernel);
     }
     s.jobs.push_back(planned);
   }
