@@ -158,7 +158,7 @@ StepTime PredictStep(const Deployment& d, int sequences, int rows, double cached
 Prediction Predict(const Deployment& d) {
   Prediction prediction;
   const int chunk = std::max(1, d.step_tokens);
-  for (int first = 0; first < d.input; first += chunk) {
+  for (int first = std::clamp(d.cached_input, 0, std::max(0, d.input - 1)); first < d.input; first += chunk) {
     const StepTime step = PredictStep(d, 1, std::min(chunk, d.input - first), first);
     prediction.ttft_s += step.seconds();
     StepTime& sum = prediction.prefill;

@@ -30,6 +30,8 @@ struct Deployment {
   int concurrency = 1;            // sequences decoded at once
   int context = 0;                // tokens reserved a sequence; 0: input + output
   int step_tokens = 512;          // most rows of a step
+  int shared_input = 0;           // of the input, how many tokens most requests have in common
+  int cached_input = 0;           // of the input, how many are found in the prefix cache
 
   int reserved_tokens() const { return context > 0 ? context : input + output; }
 };

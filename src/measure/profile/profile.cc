@@ -1,0 +1,357 @@
+// See profile.h. The engine is stepped on the calling thread, so each step can be timed and told apart: a step with
+// prompt tokens is prefill (decoding streams that ride along are counted with it), one without is decode.
+#include "measure/profile/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "measure/model_cost.h"
+#include "measure/plan/read_shape.h"
+#include "measure/profile/energy.h"
+
+namespace hone {
+namespace {
+
+constexpr int kDefaultRounds = 5, kLeastRounds = 3;
+constexpr int kResamples = 2000;
+constexpr double kConfidence = 0.95;
+const std::vector<int> kDefaultInput = {128, 1024}, kDefaultOutput = {32, 128}, kDefaultConcurrency = {1};
+
+constexpr char kText[] =
+    "The harbour was quiet when the boats came back. Twelve of them had gone out before sunrise, and by noon eleven lay "
+    "at the wall; the last, painted green, brought 3,450 kg of herring and a story that nobody believed until 1987. ";
+
+// Everything about one request while it runs.
+struct Request {
+  double submitted_s = 0, first_s = 0, last_s = 0, queue_s = 0;
+  int output = 0, cached = 0, preemptions = 0, length = 0;
+  std::vector<double> gaps;
+  bool done = false;
+  std::string error;
+};
+
+struct Round {
+  std::vector<Request> requests;
+  double seconds = 0;
+  int most_running = 0;
+  double most_blocks = 0;
+  std::optional<double> joules;
+};
+
+class Profiler {
+ public:
+  Profiler(const ProfileModel& model, const Runtime& runtime, const ProfileOptions& options)
+      : model_(model), runtime_(runtime), rng_(options.seed),
+        cost_(*model.checkpoint, model.model->config(), model.engine->options().kv) {
+    times_.clock = runtime.clock;
+  }
+
+  // One round of a cell: all requests at once, stepped to the end.
+  Result<Round> Run(const ProfileCell& cell, CellResult* result, bool timed, const std::function<bool()>& stop) {
+    Round round;
+    round.requests.resize(cell.concurrency);
+    for (int i = 0; i < cell.concurrency; ++i) HONE_RETURN_IF_ERROR(Submit(cell, &round.requests[i]));
+    if (timed) model_.model->TimeOps(&times_);
+    energy_.Joules();
+    const double start_s = Now();
+    bool more = true;
+    while (more && !(stop && stop())) {
+      const double before_s = Now();
+      const auto ops = times_.seconds;
+      Lengths before;
+      for (const Request& request : round.requests) before.push_back({request.length, request.done});
+      more = model_.engine->Step();
+      if (timed) Account(before, round.requests, ops, Now() - before_s, result);
+      const EngineStats stats = model_.engine->stats();
+      round.most_running = std::max(round.most_running, stats.running);
+      round.most_blocks = std::max(round.most_blocks, static_cast<double>(stats.blocks_used));
+    }
+    round.seconds = Now() - start_s;
+    round.joules = energy_.Joules();
+    model_.model->TimeOps(nullptr);
+    return round;
+  }
+
+  // Seconds to tokenise a text of about so many tokens: the median of a few times.
+  double TokenizeSeconds(int tokens) {
+    std::string text;
+    const size_t a_piece = std::max<size_t>(1, model_.tokenizer->Encode(kText, {}).size());
+    while (text.size() < (static_cast<size_t>(tokens) / a_piece + 1) * sizeof(kText)) text += kText;
+    const size_t all = std::max<size_t>(1, model_.tokenizer->Encode(text, {}).size());
+    std::vector<double> seconds;
+    for (int i = 0; i < 5; ++i) {
+      const double start_s = Now();
+      model_.tokenizer->Encode(text, {});
+      seconds.push_back((Now() - start_s) * tokens / static_cast<double>(all));
+    }
+    return Median(seconds);
+  }
+
+  const EnergyMeter& energy() const { return energy_; }
+  std::vector<MeasuredStep> measured;                // of timed steps of one kind
+  std::vector<std::array<double, 5>> steps;
+
+ private:
+  using Lengths = std::vector<std::pair<int, bool>>;  // known tokens before a step; whether the request was done
+  double Now() const { return runtime_.clock->Now(); }
+
+  Result<void> Submit(const ProfileCell& cell, Request* request) {
+    SequenceRequest asked;
+    const auto vocab = static_cast<uint64_t>(model_.model->config().vocab);
+    for (int i = 0; i < cell.input; ++i) asked.prompt.push_back(static_cast<int32_t>(rng_.Below(vocab)));
+    asked.max_tokens = cell.output;
+    asked.ignore_end = true;
+    asked.sampling.temperature = 0;
+    request->length = cell.input;
+    request->submitted_s = Now();
+    HONE_TRY(const SequenceId id, model_.engine->Submit(std::move(asked), [this, request](const SequenceEvent& event) {
+      const double now = Now();
+      const int tokens = static_cast<int>(event.tokens.size());
+      if (tokens > 0 && request->output == 0) request->first_s = now;
+      if (tokens > 0 && request->output > 0) request->gaps.push_back((now - request->last_s) / tokens);
+      if (tokens > 0) request->last_s = now;
+      request->output += tokens;
+      request->length += tokens;
+      if (event.finish == FinishReason::kNone) return;
+      request->done = true;
+      request->queue_s = event.queue_s;
+      request->cached = event.cached_tokens;
+      request->preemptions = event.preemptions;
+      if (event.finish == FinishReason::kError) request->error = event.error;
+    }));
+    static_cast<void>(id);
+    return {};
+  }
+
+  // Adds a step to its phase. What it did comes from the engine's record; how long the contexts are, from the requests.
+  void Account(const Lengths& before, const std::vector<Request>& requests, const std::array<double, kOps>& ops,
+               double seconds, CellResult* result) {
+    const std::vector<StepRecord> records = model_.engine->StepsAfter(last_step_);
+    if (records.empty()) return;
+    const StepRecord& record = records.back();
+    last_step_ = record.number;
+    const bool prefill = record.prompt_tokens > 0;
+    PhaseTimes& phase = prefill ? result->prefill : result->decode;
+    double cached = 0;  // tokens that decoding sequences read
+    int decoding = 0;
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (before[i].second || requests[i].first_s == 0 || requests[i].length == before[i].first) continue;
+      if (requests[i].output <= 1) continue;  // its prompt ended in this step
+      cached += before[i].first, ++decoding;
+    }
+    ModelCost::Step all, weights;
+    if (prefill) {
+      const double first = prompt_done_;
+      all = cost_.Forward(1, record.prompt_tokens, static_cast<int64_t>(first));
+      if (record.decode_tokens > 0) {  // riders: their cache and their arithmetic; weights are read once
+        const ModelCost::Step riders = cost_.Forward(record.decode_tokens, 1, decoding > 0 ? static_cast<int64_t>(cached / decoding) : 0);
+        all.bytes += riders.bytes - cost_.Forward(record.decode_tokens, 1, 0).bytes;
+        all.flops += riders.flops;
+      }
+      weights = cost_.Forward(1, record.prompt_tokens, 0);
+      prompt_done_ += record.prompt_tokens;
+    } else {
+      const int64_t mean = record.decode_tokens > 0 ? static_cast<int64_t>(cached / std::max(1, decoding)) : 0;
+      all = cost_.Forward(std::max(1, record.decode_tokens), 1, mean);
+      weights = cost_.Forward(std::max(1, record.decode_tokens), 1, 0);
+      prompt_done_ = 0;
+    }
+    const double weight_bytes = std::min(all.bytes, std::min(weights.bytes, cost_.weight_bytes()));
+    phase.facts.seconds += seconds;
+    phase.facts.weight_bytes += weight_bytes;
+    phase.facts.kv_bytes += all.bytes - weight_bytes;
+    phase.facts.flops += all.flops;
+    ++phase.facts.steps;
+    double known = 0;
+    for (int op = 0; op < kOps; ++op) {
+      const double spent = times_.seconds[op] - ops[op];
+      phase.op_s[op] += spent;
+      known += spent;
+    }
+    phase.op_s[static_cast<int>(Op::kOther)] += std::max(0.0, seconds - known);
+    if (!prefill || record.decode_tokens == 0) measured.push_back({all.bytes, all.flops, prefill, seconds});
+    const double positions = prefill ? record.prompt_tokens * (prompt_done_ - 0.5 * record.prompt_tokens) : 0;
+    steps.push_back({static_cast<double>(record.decode_tokens), static_cast<double>(record.prompt_tokens), positions, cached, seconds});
+  }
+
+  const ProfileModel& model_;
+  const Runtime runtime_;
+  Rng rng_;
+  const ModelCost cost_;
+  OpTimes times_;
+  EnergyMeter energy_;
+  uint64_t last_step_ = 0;
+  double prompt_done_ = 0;  // prompt tokens of the prompts under way
+};
+
+Interval Over(const std::vector<double>& rounds) {
+  if (rounds.empty()) return {};
+  return BootstrapMedian(rounds, kConfidence, kResamples, 1);
+}
+
+void Summarise(const ProfileCell& cell, const std::vector<Round>& rounds, double block_bytes, CellResult* result) {
+  std::vector<double> ttft, tpot, total, tok_s, prompt_tok_s, gaps, queue;
+  double joules = 0, tokens = 0;
+  bool has_joules = true;
+  for (const Round& round : rounds) {
+    std::vector<double> firsts, tpots, totals;
+    double first_last_s = 0;
+    int output = 0;
+    for (const Request& request : round.requests) {
+      ++result->requests;
+      if (!request.error.empty() || !request.done) {
+        ++result->errors;
+        if (result->first_error.empty()) result->first_error = request.error.empty() ? "did not end" : request.error;
+        continue;
+      }
+      firsts.push_back(request.first_s - request.submitted_s);
+      totals.push_back(request.last_s - request.submitted_s);
+      if (request.output > 1) tpots.push_back((request.last_s - request.first_s) / (request.output - 1));
+      first_last_s = std::max(first_last_s, firsts.back());
+      output += request.output;
+      queue.push_back(request.queue_s);
+      gaps.insert(gaps.end(), request.gaps.begin(), request.gaps.end());
+      result->facts.preemptions += request.preemptions;
+    }
+    result->facts.most_running = std::max(result->facts.most_running, round.most_running);
+    result->kv_bytes = std::max(result->kv_bytes, round.most_blocks * block_bytes);
+    has_joules = has_joules && round.joules.has_value();
+    joules += round.joules.value_or(0), tokens += output;
+    if (firsts.empty()) continue;
+    ttft.push_back(Median(firsts)), total.push_back(Median(totals));
+    if (!tpots.empty()) tpot.push_back(Median(tpots));
+    tok_s.push_back(output / std::max(1e-9, round.seconds));
+    prompt_tok_s.push_back(static_cast<double>(cell.input) * cell.concurrency / std::max(1e-9, first_last_s));
+  }
+  result->rounds = static_cast<int>(ttft.size());
+  result->ttft_s = Over(ttft), result->tpot_s = Over(tpot), result->total_s = Over(total);
+  result->tok_s = Over(tok_s), result->prompt_tok_s = Over(prompt_tok_s);
+  if (!queue.empty()) result->queue_s = Median(queue);
+  if (!gaps.empty()) result->median_gap_s = Median(gaps), result->p99_gap_s = Quantile(gaps, 0.99);
+  if (has_joules && tokens > 0) result->joules_a_token = joules / tokens;
+  result->peak_rss_bytes = PeakResidentBytes();
+}
+
+Deployment DeploymentOf(const ProfileModel& model, const ProfileReport& report, const Efficiency& efficiency,
+                        const ProfileCell& cell, bool exact) {
+  Deployment d;
+  d.shape = ShapeOfConfig(model.model->config());
+  d.format = StoredFormat(*model.checkpoint, d.shape);
+  const KvType kv = model.engine->options().kv;
+  d.kv = *FindKvFormat(kv == KvType::kF32 ? "f32" : kv == KvType::kI8 ? "int8" : "bf16");
+  d.hardware = ThisMachine(report.roof, d.format, exact, 0);
+  d.efficiency = efficiency;
+  d.input = cell.input, d.output = cell.output, d.concurrency = cell.concurrency;
+  d.step_tokens = model.engine->options().step_tokens;
+  return d;
+}
+
+}  // namespace
+
+Interval BootstrapMedian(std::span<const double> values, double confidence, int resamples, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<double> medians, draw(values.size());
+  for (int i = 0; i < resamples; ++i) {
+    for (double& value : draw) value = values[rng.Below(values.size())];
+    medians.push_back(Median(draw));
+  }
+  const double miss = (1 - confidence) / 2;
+  return {Median(values), Quantile(medians, miss), Quantile(medians, 1 - miss), confidence};
+}
+
+std::string ProfileCell::Name() const { return fmt::format("{} + {} tokens, {} at once", input, output, concurrency); }
+
+Result<std::vector<ProfileCell>> PlanProfile(const ProfileOptions& options, int context) {
+  const bool asked = !options.input.empty() || !options.output.empty();
+  std::vector<ProfileCell> cells;
+  for (const int concurrency : options.concurrency.empty() ? kDefaultConcurrency : options.concurrency) {
+    for (const int input : options.input.empty() ? kDefaultInput : options.input) {
+      for (const int output : options.output.empty() ? kDefaultOutput : options.output) {
+        const ProfileCell cell{input, output, concurrency};
+        if (input < 1 || output < 2 || concurrency < 1 || concurrency > kMaxSequences)
+          return UsageError(fmt::format("{}: wanted at least 1 input and 2 output tokens, and 1 to {} requests", cell.Name(), kMaxSequences));
+        if (int64_t{input} + output <= context) {
+          cells.push_back(cell);
+        } else if (asked) {
+          return UsageError(fmt::format("{}: the context is {}", cell.Name(), context));
+        }
+      }
+    }
+  }
+  if (cells.empty()) return UsageError(fmt::format("no cell of the default grid fits the context of {}; give --input and --output", context));
+  return cells;
+}
+
+Result<ProfileReport> RunProfile(const ProfileModel& model, const std::vector<ProfileCell>& cells, const ProfileOptions& options,
+                                 Roof roof, const Efficiency& before, const Runtime& runtime, const ProfileCallbacks& callbacks) {
+  ProfileReport report;
+  report.model = model.name;
+  report.roof = std::move(roof);
+  report.load_s = model.load_s;
+  report.weight_bytes = model.model->weight_bytes();
+  report.rss_bytes = ResidentBytes();
+  report.prefix_cache = "cold: prompts are random and the prefix cache is off";
+  report.before = before;
+  Profiler profiler(model, runtime, options);
+  if (!profiler.energy().readable()) report.energy = profiler.energy().why_not();
+  const ModelConfig& config = model.model->config();
+  const bool exact = model.model->options().exact;
+  const double block_bytes = static_cast<double>(config.layers) * KvTokenBytes(model.engine->options().kv, config.kv_heads, config.head_width) * kKvBlockTokens;
+  std::map<int, double> tokenize;
+  double done = 0;
+  for (const ProfileCell& cell : cells) {
+    if (callbacks.progress) callbacks.progress(done / static_cast<double>(cells.size()), cell.Name());
+    CellResult result;
+    result.cell = cell;
+    if (tokenize.find(cell.input) == tokenize.end()) tokenize[cell.input] = profiler.TokenizeSeconds(cell.input);
+    result.tokenize_s = tokenize[cell.input];
+    ProfileCell warm = cell;  // the same prompt, a few tokens: kernels, pages, the engine's own model of steps
+    warm.output = std::min(cell.output, 4);
+    HONE_RETURN_IF_ERROR(profiler.Run(warm, &result, false, callbacks.stop));
+    std::vector<Round> rounds;
+    const double start_s = runtime.clock->Now();
+    for (int i = 0; i < (options.rounds > 0 ? options.rounds : kDefaultRounds); ++i) {
+      if (callbacks.stop && callbacks.stop()) break;
+      if (options.rounds == 0 && i >= kLeastRounds && runtime.clock->Now() - start_s > options.cell_s) break;
+      HONE_TRY(Round round, profiler.Run(cell, &result, true, callbacks.stop));
+      if (callbacks.stop && callbacks.stop()) break;  // half a round is none
+      rounds.push_back(std::move(round));
+    }
+    if (callbacks.stop && callbacks.stop()) report.interrupted = true;
+    if (rounds.empty()) break;
+    Summarise(cell, rounds, block_bytes, &result);
+    const Deployment d = DeploymentOf(model, report, before, cell, exact);
+    report.kernel = std::string(Info(d.format.kernel).name);
+    result.predicted_ttft_s = Predict(d).ttft_s * 0.5 * (1 + cell.concurrency);  // the median of those that came together
+    result.predicted_tpot_s = Predict(d).tpot_s;
+    CellFacts& facts = result.facts;
+    facts.ttft_s = result.ttft_s.value, facts.tokenize_s = result.tokenize_s, facts.queue_s = result.queue_s;
+    facts.asked_at_once = cell.concurrency, facts.places = model.engine->options().max_sequences;
+    facts.median_gap_s = result.median_gap_s, facts.p99_gap_s = result.p99_gap_s;
+    facts.prefill = result.prefill.facts, facts.decode = result.decode.facts;
+    facts.read_bytes_s = d.hardware.read_bytes_s, facts.ops = d.hardware.ops_16bit;
+    result.verdict = NameBottleneck(facts);
+    report.cells.push_back(std::move(result));
+    ++done;
+    if (report.interrupted) break;
+  }
+  report.steps = std::move(profiler.steps);
+  if (!report.cells.empty()) {
+    const Deployment d = DeploymentOf(model, report, before, report.cells[0].cell, exact);
+    report.fitted = FitEfficiency(profiler.measured, d.hardware, d.format, before);
+    for (CellResult& cell : report.cells) {
+      const Prediction fitted = Predict(DeploymentOf(model, report, report.fitted, cell.cell, exact));
+      cell.fitted_ttft_s = fitted.ttft_s * 0.5 * (1 + cell.cell.concurrency);
+      cell.fitted_tpot_s = fitted.tpot_s;
+    }
+  }
+  return report;
+}
+
+}  // namespace hone

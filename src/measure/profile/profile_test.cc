@@ -1,0 +1,244 @@
+// Bottlenecks of made-up cells, constants found again from made-up steps, energy counters of a made-up system, and a
+// profile of the built-in model: what is counted, never how fast.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/test_shared.h"
+#include "measure/profile/energy.h"
+#include "measure/profile/profile.h"
+
+namespace hone {
+namespace {
+
+CellFacts Facts() {
+  CellFacts facts;
+  facts.ttft_s = 1, facts.tokenize_s = 0.001, facts.queue_s = 0.01;
+  facts.median_gap_s = 0.1, facts.p99_gap_s = 0.12;
+  facts.read_bytes_s = 1e9, facts.ops = 1e12;
+  facts.decode = {10, 8e9, 1e9, 1e11, 100};
+  facts.prefill = {1, 1e8, 0, 5e11, 1};
+  return facts;
+}
+
+TEST(BottleneckTest, EachByName) {
+  CellFacts facts = Facts();
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kWeightBandwidth);
+  facts.decode.kv_bytes = 9e9, facts.decode.weight_bytes = 1e9;
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kKvBandwidth);
+  facts.decode.flops = 9.9e12, facts.decode.kv_bytes = 1e8;
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kCompute);
+
+  facts = Facts();
+  facts.prefill.seconds = 20, facts.prefill.flops = 15e12;
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kCompute);
+  facts = Facts();
+  facts.decode.seconds = 1000;  // far from every roof
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kOverhead);
+  facts = Facts();
+  facts.p99_gap_s = 0.5;
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kLongTail);
+  facts = Facts();
+  facts.tokenize_s = 0.3;
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kTokenizer);
+  facts = Facts();
+  facts.queue_s = 0.8, facts.asked_at_once = 8, facts.places = 2, facts.most_running = 2;
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kQueueing);
+  facts.places = 8;  // places are free, so blocks are not
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kCapacity);
+  facts.most_running = 8;  // all have a place: the wait is for the others' prompts
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kWeightBandwidth);
+  facts.preemptions = 1;
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kCapacity);
+  EXPECT_NE(NameBottleneck(facts).reason.find("preemption"), std::string::npos);
+}
+
+TEST(BottleneckTest, ThresholdsAtTheirEdges) {
+  CellFacts facts = Facts();
+  facts.p99_gap_s = kTailRatio * facts.median_gap_s;
+  EXPECT_NE(NameBottleneck(facts).bottleneck, Bottleneck::kLongTail);
+  facts.tokenize_s = 0.25 * facts.ttft_s;  // a fifth of both together
+  EXPECT_NE(NameBottleneck(facts).bottleneck, Bottleneck::kTokenizer);
+  facts.tokenize_s *= 1.01;
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kTokenizer);
+  EXPECT_EQ(NameBottleneck({}).bottleneck, Bottleneck::kOverhead);  // nothing was measured: nothing is divided by it
+}
+
+TEST(FitEfficiencyTest, FindsTheConstantsOfMadeUpSteps) {
+  Hardware machine;
+  machine.read_bytes_s = 20e9, machine.ops_16bit = 2e12;
+  std::vector<MeasuredStep> steps;
+  for (int i = 1; i <= 40; ++i) {
+    const double bytes = 1e8 * i, flops = 1e10 * i;
+    steps.push_back({bytes, 1e6, false, 0.0005 + bytes / (0.7 * 20e9)});
+    steps.push_back({1e6, flops, true, 0.0005 + flops / (0.4 * 2e12)});
+  }
+  const Efficiency fit = FitEfficiency(steps, machine, *FindWeightFormat("bf16"), AssumedEfficiency(machine));
+  EXPECT_NEAR(fit.read_share, 0.7, 1e-6);
+  EXPECT_NEAR(fit.step_overhead_s, 0.0005, 1e-9);
+  EXPECT_NEAR(fit.compute_share, 0.4, 1e-6);
+  // Steps that are all alike cannot tell a share from an overhead: all is put down to the share.
+  const std::vector<MeasuredStep> alike(5, {1e9, 1e6, false, 0.1});
+  const Efficiency flat = FitEfficiency(alike, machine, *FindWeightFormat("bf16"), AssumedEfficiency(machine));
+  EXPECT_NEAR(flat.read_share, 0.5, 1e-9);
+  EXPECT_EQ(flat.step_overhead_s, 0);
+  EXPECT_EQ(flat.compute_share, AssumedEfficiency(machine).compute_share);
+  EXPECT_EQ(FitEfficiency({}, machine, *FindWeightFormat("bf16"), AssumedEfficiency(machine)).read_share,
+            AssumedEfficiency(machine).read_share);
+}
+
+TEST(FittedFileTest, KeptForEachMachineAndType) {
+  const std::string path = TestPath("state/fitted.json");
+  Efficiency efficiency{0.5, 0.25, 1e-4, 0, ""}, other{0.9, 0.9, 0, 0, ""};
+  EXPECT_FALSE(LoadFitted(path, "box", "Q4_K", &efficiency));
+  ASSERT_TRUE(SaveFitted(path, "box", "Q4_K", efficiency));
+  ASSERT_TRUE(SaveFitted(path, "box", "BF16", other));
+  Efficiency read{1, 1, 1, 7, "assumed"};
+  ASSERT_TRUE(LoadFitted(path, "box", "Q4_K", &read));
+  EXPECT_EQ(read.read_share, 0.5);
+  EXPECT_EQ(read.compute_share, 0.25);
+  EXPECT_EQ(read.link_latency_s, 7);
+  EXPECT_EQ(read.source, "fitted by hone profile");
+  EXPECT_FALSE(LoadFitted(path, "another box", "Q4_K", &read));
+  efficiency.read_share = 0.6;
+  ASSERT_TRUE(SaveFitted(path, "box", "Q4_K", efficiency));
+  ASSERT_TRUE(LoadFitted(path, "box", "Q4_K", &read));
+  EXPECT_EQ(read.read_share, 0.6);
+  for (const char* damage : {"", "{", "[1, null, {\"machine\": \"box\", \"weights\": \"Q4_K\", \"read_share\": \"x\"}]"}) {
+    std::ofstream(path) << damage;
+    EXPECT_FALSE(LoadFitted(path, "box", "Q4_K", &read)) << damage;
+  }
+  EXPECT_EQ(read.read_share, 0.6);
+  std::filesystem::remove_all(std::filesystem::path(path).parent_path());
+}
+
+TEST(EnergyTest, SumsPackagesAndSurvivesAWrap) {
+  const std::string root = TestPath("rapl");
+  const auto write = [&](const std::string& zone, const char* file, double value) {
+    std::filesystem::create_directories(root + "/sys/class/powercap/" + zone);
+    std::ofstream(root + "/sys/class/powercap/" + zone + "/" + file) << static_cast<int64_t>(value);
+  };
+  EXPECT_FALSE(EnergyMeter(root).readable());
+  EXPECT_FALSE(EnergyMeter(root).why_not().empty());
+  for (const char* zone : {"intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"}) {
+    write(zone, "energy_uj", 1e6);
+    write(zone, "max_energy_range_uj", 100e6);
+  }
+  EnergyMeter meter(root);
+  ASSERT_TRUE(meter.readable());
+  write("intel-rapl:0", "energy_uj", 4e6);
+  write("intel-rapl:0:0", "energy_uj", 50e6);  // part of package 0
+  EXPECT_DOUBLE_EQ(*meter.Joules(), 3);
+  write("intel-rapl:1", "energy_uj", 0);  // wrapped
+  EXPECT_DOUBLE_EQ(*meter.Joules(), 99);
+  EXPECT_DOUBLE_EQ(*meter.Joules(), 0);
+  std::filesystem::remove_all(root);
+}
+
+TEST(ProfilePlanTest, GridAndWhatDoesNotFit) {
+  EXPECT_EQ(PlanProfile({}, 4096)->size(), 4u);
+  EXPECT_EQ(PlanProfile({}, 512)->size(), 2u);  // the long prompts are left out
+  EXPECT_EQ(PlanProfile({.input = {8, 16}, .output = {4}, .concurrency = {1, 2, 3}}, 64)->size(), 6u);
+  for (const ProfileOptions& bad : {ProfileOptions{.input = {4096}}, ProfileOptions{.input = {0}}, ProfileOptions{.output = {1}},
+                                    ProfileOptions{.concurrency = {0}}}) {
+    const auto cells = PlanProfile(bad, 2048);
+    ASSERT_FALSE(cells);
+    EXPECT_EQ(cells.error().code, ErrorCode::kUsage);
+  }
+  EXPECT_FALSE(PlanProfile({}, 100));
+}
+
+TEST(BootstrapMedianTest, ContainsTheMedianAndNarrows) {
+  const std::vector<double> five = {5, 1, 4, 2, 3};
+  const Interval interval = BootstrapMedian(five, 0.95, 1000, 1);
+  EXPECT_EQ(interval.value, 3);
+  EXPECT_GE(interval.low, 1);
+  EXPECT_LE(interval.high, 5);
+  EXPECT_LE(interval.low, 3);
+  EXPECT_GE(interval.high, 3);
+  std::vector<double> many;
+  for (int i = 0; i < 500; ++i) many.push_back(i % 101);
+  const Interval narrow = BootstrapMedian(many, 0.95, 1000, 1);
+  EXPECT_LT(narrow.high - narrow.low, 20);
+  EXPECT_EQ(BootstrapMedian(many, 0.95, 1000, 1).low, narrow.low);  // seeded
+}
+
+TEST(ProfileTest, OfTheBuiltinModel) {
+  const auto checkpoint = Checkpoint::Open(std::string(HONE_SOURCE_DIR) + "/assets/builtin/main");
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const CpuFacts cpu = ReadCpuFacts();
+  ThreadPool threads(2);
+  Log log(LogLevel::kOff);
+  Clock clock;
+  const Runtime runtime{&cpu, cpu.best_isa(), &threads, &log, &clock};
+  ProfileModel model;
+  model.name = "builtin";
+  model.checkpoint = *checkpoint;
+  LoadOptions load;
+  load.max_context = 128;
+  auto loaded = Model::Load(*checkpoint, runtime, load);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  model.model = std::move(*loaded);
+  auto tokenizer = Tokenizer::FromCheckpoint(**checkpoint);
+  ASSERT_TRUE(tokenizer);
+  model.tokenizer = *tokenizer;
+  EngineOptions options;
+  options.context = 128;
+  options.max_sequences = 3;
+  options.max_queue = 8;
+  options.prefix_cache = false;
+  auto engine = Engine::Create(model.model, model.tokenizer, runtime, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  model.engine = engine->get();
+  Roof roof;
+  roof.threads = 2, roof.isa = runtime.isa;
+  roof.read_gbs[2] = {20, 18};
+  for (const ComputeUnit unit : kComputeUnits) roof.gops[unit] = {1000, 900};
+
+  const ProfileOptions asked{.input = {20, 40}, .output = {6}, .concurrency = {1, 3}, .rounds = 2};
+  const auto cells = PlanProfile(asked, 128);
+  ASSERT_TRUE(cells);
+  const auto report = RunProfile(model, *cells, asked, roof, AssumedEfficiency({.cpu = true}), runtime, {});
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->cells.size(), 4u);
+  for (const CellResult& cell : report->cells) {
+    EXPECT_EQ(cell.rounds, 2);
+    EXPECT_EQ(cell.requests, 2 * cell.cell.concurrency);
+    EXPECT_EQ(cell.errors, 0) << cell.first_error;
+    EXPECT_GT(cell.ttft_s.value, 0);
+    EXPECT_GT(cell.tpot_s.value, 0);
+    EXPECT_GT(cell.kv_bytes, 0);
+    EXPECT_EQ(cell.facts.most_running, cell.cell.concurrency);
+    // Every step is in one phase, and its ops are at most its time.
+    EXPECT_GE(cell.prefill.facts.steps, 2);
+    EXPECT_GE(cell.decode.facts.steps, 2);
+    for (const PhaseTimes* phase : {&cell.prefill, &cell.decode}) {
+      const double ops = std::accumulate(phase->op_s.begin(), phase->op_s.end(), 0.0);
+      EXPECT_NEAR(ops, phase->facts.seconds, 1e-6 + 0.01 * phase->facts.seconds);
+      EXPECT_GT(phase->op_s[static_cast<int>(Op::kFfn)], 0);
+      EXPECT_GT(phase->op_s[static_cast<int>(Op::kAttention)], 0);
+      EXPECT_GT(phase->op_s[static_cast<int>(Op::kOutput)], 0);
+      EXPECT_GT(phase->facts.flops, 0);
+    }
+    EXPECT_GT(cell.predicted_ttft_s, 0);
+    EXPECT_GT(cell.fitted_tpot_s, 0);
+  }
+  // Twice the requests and tokens are twice the arithmetic.
+  EXPECT_NEAR(report->cells[1].prefill.facts.flops / report->cells[0].prefill.facts.flops, 2, 0.3);
+  EXPECT_EQ(model.model->op_times(), nullptr);
+  EXPECT_EQ(model.engine->stats().running, 0);
+  double prompt_tokens = 0;
+  for (const auto& step : report->steps) prompt_tokens += step[1];
+  EXPECT_EQ(prompt_tokens, 2 * (20 + 40) * (1 + 3));
+  const nlohmann::json json = nlohmann::json::parse(ProfileJson(*report, runtime));
+  for (const char* key : {"model", "cells", "roof", "constants", "steps", "energy", "prefix_cache", "environment"})
+    EXPECT_TRUE(json.contains(key)) << key;
+  EXPECT_EQ(json["cells"].size(), 4u);
+  EXPECT_NE(ProfileTable(*report).find("where the time goes"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace hone

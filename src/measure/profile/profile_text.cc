@@ -1,0 +1,139 @@
+// A profile as a table for people and as JSON for scripts.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "measure/profile/profile.h"
+#include "measure/roof_json.h"
+
+namespace hone {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json IntervalJson(const Interval& interval) {
+  return {{"value", Rounded(interval.value)}, {"low", Rounded(interval.low)}, {"high", Rounded(interval.high)},
+          {"confidence", Rounded(interval.confidence)}};
+}
+
+double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+double ErrorPercent(double predicted, double measured) { return measured > 0 ? 100 * (predicted / measured - 1) : 0; }
+
+ordered_json PhaseJson(const PhaseTimes& phase, const CellFacts& facts) {
+  ordered_json ops;
+  for (int op = 0; op < kOps; ++op) {
+    if (phase.op_s[op] > 0) ops[std::string(OpName(static_cast<Op>(op)))] = Rounded(Share(phase.op_s[op], phase.facts.seconds));
+  }
+  const double bytes = phase.facts.weight_bytes + phase.facts.kv_bytes;
+  return {{"seconds", Rounded(phase.facts.seconds)}, {"steps", phase.facts.steps},
+          {"weight_bytes", std::round(phase.facts.weight_bytes)}, {"kv_bytes", std::round(phase.facts.kv_bytes)},
+          {"flops", std::round(phase.facts.flops)},
+          {"read_roof_percent", Rounded(100 * Share(Share(bytes, facts.read_bytes_s), phase.facts.seconds))},
+          {"peak_percent", Rounded(100 * Share(Share(phase.facts.flops, facts.ops), phase.facts.seconds))},
+          {"op_shares", std::move(ops)}};
+}
+
+ordered_json EfficiencyJson(const Efficiency& efficiency) {
+  return {{"read_share", Rounded(efficiency.read_share)}, {"compute_share", Rounded(efficiency.compute_share)},
+          {"step_overhead_s", Rounded(efficiency.step_overhead_s)}, {"source", efficiency.source}};
+}
+
+std::string OpLine(const PhaseTimes& phase) {
+  std::vector<std::pair<double, int>> order;
+  for (int op = 0; op < kOps; ++op) {
+    const double share = Share(phase.op_s[op], phase.facts.seconds);
+    if (share >= 0.005) order.push_back({share, op});
+  }
+  std::sort(order.rbegin(), order.rend());
+  std::string out;
+  for (const auto& [share, op] : order) out += fmt::format("{}{} {:.0f} %", out.empty() ? "" : ", ", OpName(static_cast<Op>(op)), 100 * share);
+  return out;
+}
+
+std::string PhaseLine(const char* name, const PhaseTimes& phase, const CellFacts& facts) {
+  if (phase.facts.steps == 0) return "";
+  const double bytes = phase.facts.weight_bytes + phase.facts.kv_bytes;
+  return fmt::format("    {:<8} {} in {} steps, {:.0f} % of the read roof, {:.0f} % of the peak: {}\n", name, SaySeconds(phase.facts.seconds),
+                     phase.facts.steps, 100 * Share(Share(bytes, facts.read_bytes_s), phase.facts.seconds),
+                     100 * Share(Share(phase.facts.flops, facts.ops), phase.facts.seconds), OpLine(phase));
+}
+
+}  // namespace
+
+std::string ProfileTable(const ProfileReport& report) {
+  std::string out = fmt::format("{}: loaded in {:.2f} s, weights {}, {} resident; prefix cache {}; energy {}\n\n", report.model, report.load_s,
+                                SayBytes(static_cast<double>(report.weight_bytes)), SayBytes(static_cast<double>(report.rss_bytes)), report.prefix_cache,
+                                report.energy.empty() ? "by RAPL" : "not known: " + report.energy);
+  out += fmt::format("{:>6} {:>6} {:>5} {:>7}  {:>22} {:>22} {:>9} {:>9} {:>10} {:>9}  bottleneck\n", "input", "output", "at", "rounds",
+                     "TTFT (low - high)", "TPOT (low - high)", "total", "tok/s", "prompt/s", "KV");
+  for (const CellResult& cell : report.cells) {
+    const auto range = [](const Interval& i) { return fmt::format("{} ({} - {})", SaySeconds(i.value), SaySeconds(i.low), SaySeconds(i.high)); };
+    out += fmt::format("{:>6} {:>6} {:>5} {:>7}  {:>22} {:>22} {:>9} {:>9.1f} {:>10.1f} {:>9}  {}\n", cell.cell.input, cell.cell.output,
+                       cell.cell.concurrency, cell.rounds, range(cell.ttft_s), range(cell.tpot_s), SaySeconds(cell.total_s.value), cell.tok_s.value,
+                       cell.prompt_tok_s.value, SayBytes(cell.kv_bytes), BottleneckName(cell.verdict.bottleneck));
+  }
+  out += "\nwhere the time goes\n";
+  for (const CellResult& cell : report.cells) {
+    out += fmt::format("  {}: {}: {}\n", cell.cell.Name(), BottleneckName(cell.verdict.bottleneck), cell.verdict.reason);
+    out += PhaseLine("prefill", cell.prefill, cell.facts) + PhaseLine("decode", cell.decode, cell.facts);
+    out += fmt::format("    queue {}, tokenise {} a prompt, gaps {} median and {} at the 99th percentile{}\n", SaySeconds(cell.queue_s),
+                       SaySeconds(cell.tokenize_s), SaySeconds(cell.median_gap_s), SaySeconds(cell.p99_gap_s),
+                       cell.joules_a_token ? fmt::format(", {:.2f} J a token", *cell.joules_a_token) : "");
+    if (cell.errors > 0) out += fmt::format("    ERRORS: {} of {} requests; the first: {}\n", cell.errors, cell.requests, cell.first_error);
+  }
+  out += fmt::format("\npredicted by hone plan (constants {}; then fitted to this run)\n", report.before.source);
+  for (const CellResult& cell : report.cells) {
+    out += fmt::format("  {:<30} TTFT {} ({:+.0f} %), fitted {} ({:+.0f} %)   TPOT {} ({:+.0f} %), fitted {} ({:+.0f} %)\n", cell.cell.Name(),
+                       SaySeconds(cell.predicted_ttft_s), ErrorPercent(cell.predicted_ttft_s, cell.ttft_s.value), SaySeconds(cell.fitted_ttft_s),
+                       ErrorPercent(cell.fitted_ttft_s, cell.ttft_s.value), SaySeconds(cell.predicted_tpot_s),
+                       ErrorPercent(cell.predicted_tpot_s, cell.tpot_s.value), SaySeconds(cell.fitted_tpot_s),
+                       ErrorPercent(cell.fitted_tpot_s, cell.tpot_s.value));
+  }
+  return out + fmt::format("fitted: {:.0f} % of the read roof, {:.0f} % of the peak, {} a step ({})\n", 100 * report.fitted.read_share,
+                           100 * report.fitted.compute_share, SaySeconds(report.fitted.step_overhead_s), report.kernel);
+}
+
+std::string ProfileJson(const ProfileReport& report, const Runtime& runtime) {
+  ordered_json json = {{"model", report.model}, {"cells", ordered_json::array()}};
+  for (const CellResult& cell : report.cells) {
+    ordered_json row = {{"input", cell.cell.input}, {"output", cell.cell.output}, {"concurrency", cell.cell.concurrency},
+                        {"rounds", cell.rounds}, {"requests", cell.requests}, {"errors", cell.errors},
+                        {"ttft_s", IntervalJson(cell.ttft_s)}, {"tpot_s", IntervalJson(cell.tpot_s)}, {"total_s", IntervalJson(cell.total_s)},
+                        {"tok_s", IntervalJson(cell.tok_s)}, {"prompt_tok_s", IntervalJson(cell.prompt_tok_s)},
+                        {"queue_s", Rounded(cell.queue_s)}, {"tokenize_s", Rounded(cell.tokenize_s)},
+                        {"median_gap_s", Rounded(cell.median_gap_s)}, {"p99_gap_s", Rounded(cell.p99_gap_s)},
+                        {"kv_bytes", std::round(cell.kv_bytes)}, {"peak_rss_bytes", cell.peak_rss_bytes}};
+    row["joules_per_token"] = cell.joules_a_token ? ordered_json(Rounded(*cell.joules_a_token)) : ordered_json();
+    row["preemptions"] = cell.facts.preemptions;
+    row["prefill"] = PhaseJson(cell.prefill, cell.facts);
+    row["decode"] = PhaseJson(cell.decode, cell.facts);
+    row["bottleneck"] = {{"name", BottleneckName(cell.verdict.bottleneck)}, {"reason", cell.verdict.reason}};
+    row["predicted"] = {{"ttft_s", Rounded(cell.predicted_ttft_s)}, {"tpot_s", Rounded(cell.predicted_tpot_s)},
+                        {"ttft_error_percent", Rounded(ErrorPercent(cell.predicted_ttft_s, cell.ttft_s.value))},
+                        {"tpot_error_percent", Rounded(ErrorPercent(cell.predicted_tpot_s, cell.tpot_s.value))},
+                        {"fitted_ttft_s", Rounded(cell.fitted_ttft_s)}, {"fitted_tpot_s", Rounded(cell.fitted_tpot_s)}};
+    if (!cell.first_error.empty()) row["first_error"] = cell.first_error;
+    json["cells"].push_back(std::move(row));
+  }
+  json["roof"] = RoofAsJson(report.roof);
+  json["load_s"] = Rounded(report.load_s);
+  json["weight_bytes"] = report.weight_bytes;
+  json["rss_bytes"] = report.rss_bytes;
+  json["prefix_cache"] = report.prefix_cache;
+  json["energy"] = report.energy.empty() ? "rapl" : report.energy;
+  json["constants"] = {{"before", EfficiencyJson(report.before)}, {"fitted", EfficiencyJson(report.fitted)}, {"weights", report.kernel}};
+  json["steps"] = {{"columns", {"decode_tokens", "prompt_tokens", "positions", "cached_tokens", "seconds"}}, {"rows", ordered_json::array()}};
+  for (const auto& step : report.steps) {
+    json["steps"]["rows"].push_back({step[0], step[1], step[2], step[3], Rounded(step[4])});
+  }
+  json["interrupted"] = report.interrupted;
+  json["environment"] = {{"cpu", report.roof.cpu}, {"cores", report.roof.cores}, {"threads", report.roof.threads},
+                         {"isa", IsaName(runtime.isa)}, {"system", report.roof.machine.system}, {"compiler", __VERSION__},
+                         {"hone", HONE_VERSION}, {"kv", report.kv}};
+  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace hone
