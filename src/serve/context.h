@@ -27,9 +27,8 @@ struct ServeContext {
   std::atomic<bool> stopping{false};
   std::atomic<int> generations{0};      // at work
   std::shared_ptr<std::atomic<bool>> warm;  // null or true: the first generation is through
-};
 
-// Seconds of the monotonic clock that records and metrics use.
-double MonotonicNow();
+  double Now() const { return runtime.clock->Now(); }  // seconds; records and metrics use it
+};
 
 }  // namespace hone

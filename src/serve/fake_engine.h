@@ -95,6 +95,12 @@ class FakeEngine final : public Engine {
     return id;
   }
 
+  // Paths that begin with "bad" are no adapters.
+  Result<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& path) const override {
+    if (path.starts_with("bad")) return InvalidInput(path + ": the script says that it does not fit");
+    return std::make_shared<const Adapter>(AdapterInfo{path, "content of " + path, this, 1000, 8, 14});
+  }
+
   void Cancel(SequenceId id) override {
     std::lock_guard lock(mutex_);
     cancel_calls_.insert(id);

@@ -3,7 +3,6 @@
 #include "serve/generation.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <deque>
@@ -59,7 +58,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       for (int i = 0; i < prompt.count; ++i) choices_.push_back({.first_of_prompt = i == 0});
     }
     if (record_ == nullptr) record_ = std::make_shared<RequestRecord>();
-    record_->model = context_.options.name;
+    record_->model = request_.model.empty() ? context_.options.name : request_.model;
     record_->weights = model_->number;
     record_->streamed = request_.stream;
     for (PromptChoices& prompt : request_.prompts) {
@@ -175,7 +174,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     if (!event.tokens.empty()) {
       metrics.generation_tokens.fetch_add(event.tokens.size(), std::memory_order_relaxed);
       if (!std::exchange(choice.began, true)) {
-        const double ttft_s = MonotonicNow() - record_->arrived_s;
+        const double ttft_s = context_.Now() - record_->arrived_s;
         metrics.ttft_s.Observe(ttft_s);
         std::lock_guard lock(mutex_);
         if (first_token_s_ < 0) first_token_s_ = ttft_s;
@@ -184,7 +183,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       }
     }
     if (event.finish != FinishReason::kStop && event.finish != FinishReason::kLength) return;
-    metrics.e2e_s.Observe(MonotonicNow() - record_->arrived_s);
+    metrics.e2e_s.Observe(context_.Now() - record_->arrived_s);
     metrics.queue_s.Observe(event.queue_s);
     metrics.prefill_s.Observe(event.prefill_s);
     metrics.decode_s.Observe(event.decode_s);
@@ -352,10 +351,6 @@ std::string AnswerShape::Failed(const ApiError& error) { return Sse(ErrorJson(er
 void StartGeneration(ServeContext& context, std::shared_ptr<ServedModel> model, const HttpRequest& request,
                      GenerationRequest generation, std::shared_ptr<ResponseWriter> writer) {
   std::make_shared<Generation>(context, std::move(model), request, std::move(generation), std::move(writer))->Run();
-}
-
-double MonotonicNow() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 const char* FinishText(FinishReason reason) {

@@ -41,6 +41,7 @@ class AnswerShape {
 };
 
 struct GenerationRequest {
+  std::string model;  // what the request called it; "": the server's name
   std::vector<PromptChoices> prompts;  // the choices of the answer in order
   bool stream = false, include_usage = false;
   // Prompts are submitted as others end, no more at once than the engine runs, so that there may be more than its

@@ -40,6 +40,9 @@ inline constexpr int kMaxJsonKeys = 1024;               // members of one object
 inline constexpr size_t kMaxAccessLines = 1u << 16;     // of the access log that wait for the disk; more are dropped
 inline constexpr int kMaxRetryAfterSeconds = 60;
 
+inline constexpr size_t kMaxAdapters = 256;             // loaded at once
+inline constexpr size_t kMaxAdapterNameBytes = 256;
+
 inline constexpr int kMaxN = 128;                       // n, best_of
 inline constexpr int kMaxInputs = 2048;                 // texts of /v1/embeddings
 inline constexpr int kMaxPriority = 1000000;          // of a request, in either direction

@@ -37,7 +37,9 @@ std::string MethodsOf(std::string_view path) {
   return methods;
 }
 
-bool IsAdmin(std::string_view path) { return path.starts_with("/admin/"); }
+bool IsAdmin(std::string_view path) {
+  return path.starts_with("/admin/") || path == "/v1/load_lora_adapter" || path == "/v1/unload_lora_adapter";
+}
 
 // What a server that stops still answers.
 bool AnswersWhileStopping(std::string_view path) { return path == "/health" || path == "/ready" || path == "/metrics"; }
@@ -137,7 +139,7 @@ std::optional<ApiError> Authorise(ServeContext& context, HttpRequest* request) {
     return ApiError{401, "the API key is not known", "", "invalid_api_key"};
   }
   if (tenant == nullptr || request->method != "POST") return std::nullopt;
-  if (const double wait = tenant->Wait(MonotonicNow()); wait > 0) {
+  if (const double wait = tenant->Wait(context.Now()); wait > 0) {
     const int seconds = static_cast<int>(std::clamp(std::ceil(wait), 1.0, 3600.0));
     return ApiError{
         429, "the rate limit of this key is reached; the next request may come in " + std::to_string(seconds) + " s",
@@ -189,7 +191,7 @@ void AnswerOptions(const std::string& methods, const HttpRequest& request, bool 
 std::span<const Endpoint> Endpoints() { return kEndpoints; }
 
 void FinishRecord(ServeContext& context, const RequestRecord& record) {
-  const double now = MonotonicNow();
+  const double now = context.Now();
   context.http.Count(MethodLabel(record.method), record.route, record.status, now - record.arrived_s);
   if (context.access_log == nullptr) return;
   const int64_t unix_ms =
@@ -206,7 +208,7 @@ void Route(ServeContext& context, WorkerPool& workers, HttpRequest request,
   record->path = request.path;
   record->peer = request.peer;
   record->route = "none";
-  record->arrived_s = MonotonicNow();
+  record->arrived_s = context.Now();
   request.record = record;
   const HttpHeaders cors = CorsHeaders(context.options.cors, request.header("origin"));
   auto writer = std::make_shared<RoutedWriter>(context, std::move(connection), record, cors);

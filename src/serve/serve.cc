@@ -20,6 +20,7 @@ std::shared_ptr<ServedModel> FirstModel(LoadedWeights weights, bool owned, const
   model->engine = std::move(weights.engine);
   model->chat = std::move(weights.chat);
   model->root = options.root.empty() ? options.name : options.root;
+  model->parameters = weights.parameters;
   model->owned = owned;
   model->fingerprint = WeightsFingerprint(model->number);
   return model;
@@ -32,6 +33,7 @@ class HoneServer final : public Server {
                  .options = options,
                  .runtime = runtime},
         workers_(kWorkerThreads, kMaxWorkerQueue) {
+    HONE_CHECK(runtime.clock != nullptr);
     context_.created =
         std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   }
@@ -48,6 +50,10 @@ class HoneServer final : public Server {
     }
     if (given.tls_cert_file.empty() != given.tls_key_file.empty()) {
       return UsageError("--tls-cert and --tls-key: TLS wants both");
+    }
+    for (const auto& [name, path] : given.adapters) {
+      if (auto problem = CheckAdapterName(name, given.name)) return UsageError("--lora " + name + ": " + *problem);
+      HONE_RETURN_IF_ERROR(context_.models.LoadAdapter(name, path, false).Context("--lora " + name));
     }
     if (given.warm_up) {
       HONE_TRY(context_.warm, WarmUp(*context_.models.stable()->engine));
@@ -67,7 +73,7 @@ class HoneServer final : public Server {
       record.peer = peer;
       record.status = status;
       record.error_code = code;
-      record.arrived_s = MonotonicNow();
+      record.arrived_s = context_.Now();
       FinishRecord(context_, record);
     };
     HONE_TRY(http_,

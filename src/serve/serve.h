@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -32,6 +33,7 @@ struct ServeOptions {
   bool vllm_metrics = false;                // /metrics has the names of vLLM too
   bool warm_up = false;                     // /ready says 503 until a first generation has been through the engine
   std::string tls_cert_file, tls_key_file;  // PEM; "": plain HTTP
+  std::vector<std::pair<std::string, std::string>> adapters;  // name and path: there from the start
   WeightsLoader loader;                     // for POST /admin/models; may be empty
   HttpLimits limits;
   RequestLimits request_limits;
@@ -41,7 +43,7 @@ class Server {
  public:
   // Listens and answers from the moment it returns. `chat` may be null (a base model: /v1/chat/completions then
   // explains in a 400). `engine` must be started by the caller, and outlive the server, as must what `runtime` points
-  // to. Errors: an address that cannot be listened on, saying why and what to try; a key file, certificate or log that
+  // to (a clock among it). Errors: an address that cannot be listened on, saying why and what to try; a key file, certificate or log that
   // is not one.
   static Result<std::unique_ptr<Server>> Start(Engine& engine, std::shared_ptr<const ChatTemplate> chat,
                                                ServeOptions options, const Runtime& runtime);

@@ -416,11 +416,12 @@ TEST_F(Endpoints, CorsIsOffUnlessAsked) {
 
 TEST(Start, SaysWhyItCannotListen) {
   FakeEngine engine;
+  const Clock clock;
   const auto start = [&](const std::string& host, int port) {
     ServeOptions options;
     options.host = host;
     options.port = port;
-    return Server::Start(engine, nullptr, options, Runtime{});
+    return Server::Start(engine, nullptr, options, Runtime{.clock = &clock});
   };
   auto first = start("127.0.0.1", 0);
   ASSERT_TRUE(first.has_value());

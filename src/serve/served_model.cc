@@ -9,6 +9,9 @@
 #include <random>
 #include <utility>
 
+#include "serve/json_writer.h"
+#include "serve/limits.h"
+
 namespace hone {
 namespace {
 
@@ -29,6 +32,18 @@ Result<std::shared_ptr<std::atomic<bool>>> WarmUp(Engine& engine) {
     if (event.finish != FinishReason::kNone) *warm = true;
   }));
   return warm;
+}
+
+std::optional<std::string> CheckAdapterName(const std::string& name, const std::string& model) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (name.empty() || name.size() > kMaxAdapterNameBytes) {
+    return fmt::format("found {} bytes, wanted a name of 1 to {}", name.size(), kMaxAdapterNameBytes);
+  }
+  if (std::any_of(name.begin(), name.end(), is_control) || FindInvalidUtf8(name) != std::string::npos) {
+    return "the name holds a control character or is not UTF-8";
+  }
+  if (name == model) return "\"" + name + "\" is the name of the model itself";
+  return std::nullopt;
 }
 
 std::string WeightsFingerprint(int number) { return fmt::format("hone-{}-w{}", HONE_VERSION, number); }
@@ -208,6 +223,47 @@ CanaryState ModelSet::state() const {
   return state;
 }
 
+// The stable model's adapters, for other weights.
+Result<void> ModelSet::LoadAdaptersFor(ServedModel& model) {
+  for (const auto& [name, adapter] : *stable()->adapters.get()) {
+    HONE_TRY(std::shared_ptr<const Adapter> same,
+             model.engine->LoadAdapter(adapter->info().path).Context("adapter " + name));
+    model.adapters.Set(name, std::move(same));
+  }
+  return {};
+}
+
+Result<void> ModelSet::LoadAdapter(const std::string& name, const std::string& path, bool in_place) {
+  std::lock_guard adapters(adapters_);
+  std::vector<std::shared_ptr<ServedModel>> models{stable()};
+  if (auto beside = canary()) models.push_back(std::move(beside));
+  const std::shared_ptr<const AdapterMap> there = models[0]->adapters.get();
+  const bool known = there->count(name) != 0;
+  if (known && !in_place) {
+    return UsageError("adapter \"" + name + "\" is there already (from " + there->at(name)->info().path +
+                      "): unload it first, or say load_inplace");
+  }
+  if (!known && there->size() >= kMaxAdapters) {
+    return Error{ErrorCode::kLimit, fmt::format("{} adapters are loaded, as many as this server takes", kMaxAdapters)};
+  }
+  std::vector<std::shared_ptr<const Adapter>> loaded;
+  for (const auto& model : models) {
+    HONE_TRY(loaded.emplace_back(), model->engine->LoadAdapter(path));
+  }
+  for (size_t i = 0; i < models.size(); ++i) models[i]->adapters.Set(name, std::move(loaded[i]));
+  if (log_ != nullptr) log_->Info("adapter {} loaded from {}", name, path);
+  return {};
+}
+
+bool ModelSet::UnloadAdapter(const std::string& name) {
+  std::lock_guard adapters(adapters_);
+  if (stable()->adapters.get()->count(name) == 0) return false;
+  stable()->adapters.Set(name, nullptr);
+  if (const auto beside = canary()) beside->adapters.Set(name, nullptr);
+  if (log_ != nullptr) log_->Info("adapter {} unloaded; requests that use it go on", name);
+  return true;
+}
+
 void ModelSet::Load(const std::string& name, int number) {
   Result<LoadedWeights> loaded = loader_(name);
   std::shared_ptr<ServedModel> model;
@@ -216,6 +272,7 @@ void ModelSet::Load(const std::string& name, int number) {
     model->engine = std::move(loaded->engine);
     model->chat = std::move(loaded->chat);
     model->root = std::move(loaded->root);
+    model->parameters = loaded->parameters;
     model->number = number;
     model->fingerprint = WeightsFingerprint(number);
     model->engine->Start();
@@ -224,12 +281,18 @@ void ModelSet::Load(const std::string& name, int number) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   }
+  // From here on no adapter comes or goes until the canary is there.
+  std::lock_guard adapters(adapters_);
+  if (model != nullptr) {
+    if (Result<void> result = LoadAdaptersFor(*model); !result) loaded = std::move(result).error();
+  }
   std::lock_guard lock(mutex_);
   if (stop_ || state_.phase != CanaryState::Phase::kLoading || state_.number != number) {
     if (model != nullptr) Retire(std::move(model));  // rolled back while it was loaded
     return;
   }
   if (!loaded) {
+    if (model != nullptr) Retire(std::move(model));
     state_.phase = CanaryState::Phase::kFailed;
     state_.why = loaded.error().message;
     if (log_ != nullptr) log_->Error("{} cannot be loaded: {}", name, state_.why);

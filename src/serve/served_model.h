@@ -20,6 +20,7 @@
 #include "base/random.h"
 #include "base/result.h"
 #include "engine/engine.h"
+#include "serve/adapters.h"
 #include "serve/metrics.h"
 #include "text/chat_template.h"
 
@@ -30,6 +31,7 @@ struct LoadedWeights {
   std::shared_ptr<Engine> engine;            // not started
   std::shared_ptr<const ChatTemplate> chat;  // may be null
   std::string root;                          // where the weights came from
+  uint64_t parameters = 0;                   // of the weights; 0: not known
 };
 using WeightsLoader = std::function<Result<LoadedWeights>(const std::string& model)>;
 
@@ -37,6 +39,8 @@ struct ServedModel {
   std::shared_ptr<Engine> engine;
   std::shared_ptr<const ChatTemplate> chat;  // may be null
   std::string root;
+  uint64_t parameters = 0;  // 0: not known
+  AdapterNames adapters;
   bool owned = true;        // false: the engine is the caller's of the server, who stops it
   int number = 1;           // 1 for the first weights of the server, 2 for the next ...
   std::string fingerprint;  // system_fingerprint of answers
@@ -96,6 +100,14 @@ class ModelSet {
   // The models in memory: the stable one first; also those that only finish their requests.
   std::vector<std::shared_ptr<ServedModel>> all() const;
 
+  // An adapter for the stable weights and for the canary's, under a name that CheckAdapterName takes; new requests find it when
+  // this returns. All or nothing. A canary that is loaded later gets it too, from the same path, or fails. Errors: a name that is
+  // there already and not to be replaced (kUsage), too many adapters (kLimit), what Engine::LoadAdapter says. Any thread; takes
+  // as long as reading the file.
+  Result<void> LoadAdapter(const std::string& name, const std::string& path, bool in_place);
+  // False: there is none of that name. Requests that use it go on.
+  bool UnloadAdapter(const std::string& name);
+
   // Begins to load; returns at once. Errors: no loader, a canary that loads or runs already (kUsage).
   Result<void> BeginCanary(const std::string& model, double share, const CanaryRule& rule);
   Result<void> SetShare(double share);
@@ -114,9 +126,11 @@ class ModelSet {
   void Retire(std::shared_ptr<ServedModel> model);
   void Loop();
   void Load(const std::string& name, int number);
+  Result<void> LoadAdaptersFor(ServedModel& model);
 
   const WeightsLoader loader_;
   Log* const log_;
+  std::mutex adapters_;  // names and what they stand for change one at a time; taken before mutex_
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::shared_ptr<ServedModel> stable_, canary_;
@@ -129,6 +143,9 @@ class ModelSet {
   bool stop_ = false;
   std::thread thread_;
 };
+
+// What is wrong with an adapter's name; `model`: the server's.
+std::optional<std::string> CheckAdapterName(const std::string& name, const std::string& model);
 
 std::string WeightsFingerprint(int number);
 

@@ -42,6 +42,7 @@ class ServerTest : public testing::Test {
     options.name = "fake/model";
     Runtime runtime;
     runtime.log = &log_;
+    runtime.clock = &clock_;
     auto server = Server::Start(*engine_, chat_template, options, runtime);
     ASSERT_TRUE(server.has_value());
     server_ = std::move(*server);
@@ -74,6 +75,7 @@ class ServerTest : public testing::Test {
   static constexpr char kCompletions[] = "/v1/completions";
 
   Log log_;
+  Clock clock_;
   std::unique_ptr<FakeEngine> engine_;
   std::unique_ptr<Server> server_;
 };

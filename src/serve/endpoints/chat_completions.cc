@@ -30,12 +30,13 @@ void ChatCompletionsEndpoint(ServeContext& context, HttpRequest request, std::sh
   generation.stream = chat.fields.stream;
   generation.include_usage = chat.fields.include_usage;
   ChatAnswerOptions options;
+  options.model = generation.model = chat.fields.model;
   options.choices = chat.fields.n;
   options.include_usage = generation.stream && generation.include_usage;
   options.logprobs = chat.fields.sequence.logprobs >= 0;
   options.prompt_logprobs = chat.fields.sequence.prompt_logprobs >= 0;
   options.format = std::move(format);
-  generation.shape = MakeChatAnswer(context, model, std::move(options));
+  generation.shape = MakeChatAnswer(model, std::move(options));
   StartGeneration(context, model, request, std::move(generation), std::move(writer));
 }
 

@@ -18,6 +18,7 @@ void CompletionsEndpoint(ServeContext& context, HttpRequest request, std::shared
   request.body = {};
   GenerationFields& fields = completion.fields;
   CompletionAnswerOptions options;
+  options.model = fields.model;
   options.n = fields.n;
   options.best_of = std::max(fields.n, fields.best_of);
   options.logprobs = fields.sequence.logprobs >= 0;
@@ -42,10 +43,11 @@ void CompletionsEndpoint(ServeContext& context, HttpRequest request, std::shared
       return Refuse(*error, request, *writer);
   }
   options.choices = options.best_of * static_cast<int>(generation.prompts.size());
+  generation.model = fields.model;
   generation.stream = fields.stream;
   generation.include_usage = fields.include_usage;
   options.include_usage = fields.stream && fields.include_usage;
-  generation.shape = MakeCompletionAnswer(context, model, std::move(options));
+  generation.shape = MakeCompletionAnswer(model, std::move(options));
   StartGeneration(context, model, request, std::move(generation), std::move(writer));
 }
 

@@ -28,8 +28,9 @@ void EmbeddingsEndpoint(ServeContext& context, HttpRequest request, std::shared_
       return Refuse(*error, request, *writer);
     }
   }
+  generation.model = embedding.fields.model;
   generation.by_turns = true;
-  generation.shape = MakeEmbeddingAnswer(context, embedding.inputs.size(), embedding.base64);
+  generation.shape = MakeEmbeddingAnswer(embedding.fields.model, embedding.inputs.size(), embedding.base64);
   StartGeneration(context, model, request, std::move(generation), std::move(writer));
 }
 

@@ -12,7 +12,7 @@ void PageEndpoint(ServeContext&, HttpRequest, std::shared_ptr<ResponseWriter> wr
   response.content_type = "text/html; charset=utf-8";
   response.body = kPageHtml;
   response.headers = {{"Content-Security-Policy",
-                       "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+                       "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src 'self' data:; "
                        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
                       {"X-Content-Type-Options", "nosniff"},
                       {"Cache-Control", "no-cache"}};

@@ -13,6 +13,7 @@ inline RequestRules RulesOf(const ServeContext& context, const ServedModel& mode
   RequestRules rules;
   rules.policy = {context.options.lenient_fields, context.runtime.log};
   rules.model = context.options.name;
+  rules.adapters = model.adapters.get();
   rules.vocab = model.tokenizer().vocab_size();
   rules.context = model.context();
   rules.limits = context.options.request_limits;

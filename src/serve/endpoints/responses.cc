@@ -28,8 +28,9 @@ void ResponsesEndpoint(ServeContext& context, HttpRequest request, std::shared_p
   if (auto error = MakeChoices(responses.chat.fields, std::move(ids), rules, "input", &generation.prompts)) {
     return Refuse(*error, request, *writer);
   }
+  generation.model = responses.chat.fields.model;
   generation.stream = responses.chat.fields.stream;
-  generation.shape = MakeResponsesAnswer(context, model, responses, std::move(format));
+  generation.shape = MakeResponsesAnswer(model, responses, std::move(format));
   StartGeneration(context, model, request, std::move(generation), std::move(writer));
 }
 

@@ -26,7 +26,7 @@ std::optional<ApiError> Tokenize(ServeContext& context, std::string_view body, s
   bool add_special = !chat, strings = false;
   ChatRequest request;
   std::string text;
-  CheckModel(reader, rules);
+  CheckModel(reader, rules, nullptr);
   reader.String("prompt", &text);
   reader.Bool("add_special_tokens", &add_special);
   reader.Bool("return_token_strs", &strings);
@@ -64,7 +64,7 @@ std::optional<ApiError> Detokenize(ServeContext& context, std::string_view body,
   FieldReader reader(document);
   if (!reader.Has("tokens"))
     return ApiError{400, "tokens: missing, wanted an array of token ids", "tokens", "missing_field"};
-  CheckModel(reader, rules);
+  CheckModel(reader, rules, nullptr);
   std::vector<int32_t> ids;
   reader.Ids("tokens", kMaxJsonValues, rules.vocab, &ids);
   if (reader.error()) return reader.error();

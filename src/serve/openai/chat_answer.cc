@@ -242,9 +242,8 @@ class ChatAnswer final : public AnswerShape {
 
 }  // namespace
 
-std::unique_ptr<AnswerShape> MakeChatAnswer(const ServeContext& context, std::shared_ptr<ServedModel> model,
-                                            ChatAnswerOptions options) {
-  AnswerHead head{RandomId("chatcmpl-"), "chat.completion", context.options.name, model->fingerprint, UnixNow()};
+std::unique_ptr<AnswerShape> MakeChatAnswer(std::shared_ptr<ServedModel> model, ChatAnswerOptions options) {
+  AnswerHead head{RandomId("chatcmpl-"), "chat.completion", options.model, model->fingerprint, UnixNow()};
   return std::make_unique<ChatAnswer>(std::move(model), std::move(head), std::move(options));
 }
 

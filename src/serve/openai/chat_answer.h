@@ -9,6 +9,7 @@
 namespace hone {
 
 struct ChatAnswerOptions {
+  std::string model;  // as the request called it
   int choices = 1;
   bool include_usage = false;  // of a stream
   bool logprobs = false;
@@ -16,7 +17,6 @@ struct ChatAnswerOptions {
   OutputFormat format;  // where the answer's text goes
 };
 
-std::unique_ptr<AnswerShape> MakeChatAnswer(const ServeContext& context, std::shared_ptr<ServedModel> model,
-                                            ChatAnswerOptions options);
+std::unique_ptr<AnswerShape> MakeChatAnswer(std::shared_ptr<ServedModel> model, ChatAnswerOptions options);
 
 }  // namespace hone

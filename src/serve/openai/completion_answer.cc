@@ -208,9 +208,8 @@ class CompletionAnswer final : public AnswerShape {
 
 }  // namespace
 
-std::unique_ptr<AnswerShape> MakeCompletionAnswer(const ServeContext& context, std::shared_ptr<ServedModel> model,
-                                                  CompletionAnswerOptions options) {
-  AnswerHead head{RandomId("cmpl-"), "text_completion", context.options.name, model->fingerprint, UnixNow()};
+std::unique_ptr<AnswerShape> MakeCompletionAnswer(std::shared_ptr<ServedModel> model, CompletionAnswerOptions options) {
+  AnswerHead head{RandomId("cmpl-"), "text_completion", options.model, model->fingerprint, UnixNow()};
   return std::make_unique<CompletionAnswer>(std::move(model), std::move(head), std::move(options));
 }
 

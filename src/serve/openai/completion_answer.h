@@ -10,6 +10,7 @@
 namespace hone {
 
 struct CompletionAnswerOptions {
+  std::string model;  // as the request called it
   int choices = 1;  // made; the answer has `n` of each `best_of`
   int n = 1, best_of = 1;
   bool include_usage = false;  // of a stream
@@ -20,7 +21,6 @@ struct CompletionAnswerOptions {
   std::vector<std::vector<int32_t>> echo_ids;  // with logprobs: the prompts' ids
 };
 
-std::unique_ptr<AnswerShape> MakeCompletionAnswer(const ServeContext& context, std::shared_ptr<ServedModel> model,
-                                                  CompletionAnswerOptions options);
+std::unique_ptr<AnswerShape> MakeCompletionAnswer(std::shared_ptr<ServedModel> model, CompletionAnswerOptions options);
 
 }  // namespace hone

@@ -74,7 +74,7 @@ std::optional<ApiError> ParseEmbeddingRequest(std::string_view body, const Reque
   if (!reader.Has("model")) {
     reader.Fail({400, "model: missing; this server has \"" + rules.model + "\"", "model", "missing_field"});
   }
-  CheckModel(reader, rules);
+  CheckModel(reader, rules, &out->fields);
   std::string format = "float", pooling = "mean", user;
   reader.String("encoding_format", &format);
   if (format != "float" && format != "base64") {
@@ -101,8 +101,8 @@ std::optional<ApiError> ParseEmbeddingRequest(std::string_view body, const Reque
   return ReadPrompts(document, "input", kMaxInputs, rules, &out->inputs);
 }
 
-std::unique_ptr<AnswerShape> MakeEmbeddingAnswer(const ServeContext& context, size_t inputs, bool base64) {
-  return std::make_unique<EmbeddingAnswer>(context.options.name, inputs, base64);
+std::unique_ptr<AnswerShape> MakeEmbeddingAnswer(const std::string& model, size_t inputs, bool base64) {
+  return std::make_unique<EmbeddingAnswer>(model, inputs, base64);
 }
 
 }  // namespace hone

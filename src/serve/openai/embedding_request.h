@@ -23,7 +23,7 @@ struct EmbeddingRequest {
 std::optional<ApiError> ParseEmbeddingRequest(std::string_view body, const RequestRules& rules, int width,
                                               EmbeddingRequest* out);
 
-std::unique_ptr<AnswerShape> MakeEmbeddingAnswer(const ServeContext& context, size_t inputs, bool base64);
+std::unique_ptr<AnswerShape> MakeEmbeddingAnswer(const std::string& model, size_t inputs, bool base64);
 
 std::string Base64(std::string_view bytes);
 

@@ -122,6 +122,19 @@ void ReadLogprobsMode(FieldReader& reader, SequenceRequest* sequence) {
   else if (mode != "raw") reader.Fail(BadValue("logprobs_mode", Json(mode), "\"raw\" or \"processed\""));
 }
 
+// The names that `model` may be, not all of many.
+std::string KnownModels(const RequestRules& rules) {
+  constexpr size_t kMost = 8;
+  std::string names = "\"" + rules.model + "\"";
+  if (rules.adapters == nullptr) return names;
+  size_t count = 0;
+  for (const auto& [name, adapter] : *rules.adapters) {
+    if (++count > kMost) return names + " and more (GET /v1/models)";
+    names += ", \"" + name + "\"";
+  }
+  return names;
+}
+
 }  // namespace
 
 void ReadScheduling(FieldReader& reader, const RequestRules& rules, SequenceRequest* out) {
@@ -134,21 +147,27 @@ void ReadScheduling(FieldReader& reader, const RequestRules& rules, SequenceRequ
   }
 }
 
-void CheckModel(FieldReader& reader, const RequestRules& rules) {
+void CheckModel(FieldReader& reader, const RequestRules& rules, GenerationFields* out) {
   const Json* model = reader.Get("model");
   if (model == nullptr) return;
   if (!model->is_string()) return reader.Fail(BadValue("model", *model, "a string"));
-  if (model->get_ref<const std::string&>() != rules.model) {
-    reader.Fail({404, "model: " + Found(*model) + " does not exist; this server has \"" + rules.model + "\"", "model",
-                 "model_not_found"});
+  const std::string& name = model->get_ref<const std::string&>();
+  if (out != nullptr) out->model = name;
+  if (name == rules.model) return;
+  if (rules.adapters != nullptr) {
+    if (const auto it = rules.adapters->find(name); it != rules.adapters->end()) {
+      if (out != nullptr) out->sequence.adapter = it->second;
+      return;
+    }
   }
+  reader.Fail({404, "model: " + Found(*model) + " does not exist; this server has " + KnownModels(rules), "model", "model_not_found"});
 }
 
 void ReadGenerationFields(FieldReader& reader, const RequestRules& rules, GenerationFields* out) {
   if (!reader.Has("model")) {
-    reader.Fail({400, "model: missing; this server has \"" + rules.model + "\"", "model", "missing_field"});
+    reader.Fail({400, "model: missing; this server has " + KnownModels(rules), "model", "missing_field"});
   }
-  CheckModel(reader, rules);
+  CheckModel(reader, rules, out);
   SequenceRequest& sequence = out->sequence;
   SamplingParams& sampling = sequence.sampling;
   ReadStreamOptions(reader, rules, out);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "serve/adapters.h"
 #include "serve/limits.h"
 #include "serve/openai/fields.h"
 #include "serve/prompt_choices.h"
@@ -14,7 +15,8 @@
 namespace hone {
 
 struct GenerationFields {
-  SequenceRequest sequence;    // prompt empty, max_tokens 0 if not given
+  std::string model;           // as the request said it
+  SequenceRequest sequence;    // prompt empty, max_tokens 0 if not given; the adapter, if `model` is one
   int n = 1;
   int best_of = 1;             // completions: so many are made, the n best sent
   bool stream = false;
@@ -24,15 +26,16 @@ struct GenerationFields {
 // What the reading of a request depends on.
 struct RequestRules {
   FieldPolicy policy;
-  std::string model;  // the only name that `model` may have
+  std::string model;  // what `model` must be, if it is no adapter
+  std::shared_ptr<const AdapterMap> adapters;  // null: none
   int vocab = 0;      // ids are below it
   int context = 0;    // the longest sequence
   RequestLimits limits;
   int min_priority = -kMaxPriority;  // 0 where tenants have their own: a request can only stand back in its tenant's
 };
 
-// `model`, where it is sent, names this server's model; anything else is a 404.
-void CheckModel(FieldReader& reader, const RequestRules& rules);
+// `model`, where it is sent, names this server's model or one of its adapters; anything else is a 404. `out` may be null.
+void CheckModel(FieldReader& reader, const RequestRules& rules, GenerationFields* out);
 // `model`, and every common field of a checked object. Not max_tokens: the endpoints differ there.
 void ReadGenerationFields(FieldReader& reader, const RequestRules& rules, GenerationFields* out);
 

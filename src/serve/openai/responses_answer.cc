@@ -333,9 +333,9 @@ class ResponsesAnswer final : public AnswerShape {
 
 }  // namespace
 
-std::unique_ptr<AnswerShape> MakeResponsesAnswer(const ServeContext& context, std::shared_ptr<ServedModel> model,
+std::unique_ptr<AnswerShape> MakeResponsesAnswer(std::shared_ptr<ServedModel> model,
                                                  const ResponsesRequest& request, OutputFormat format) {
-  return std::make_unique<ResponsesAnswer>(std::move(model), context.options.name, request, std::move(format));
+  return std::make_unique<ResponsesAnswer>(std::move(model), request.chat.fields.model, request, std::move(format));
 }
 
 }  // namespace hone

@@ -9,7 +9,7 @@
 
 namespace hone {
 
-std::unique_ptr<AnswerShape> MakeResponsesAnswer(const ServeContext& context, std::shared_ptr<ServedModel> model,
+std::unique_ptr<AnswerShape> MakeResponsesAnswer(std::shared_ptr<ServedModel> model,
                                                  const ResponsesRequest& request, OutputFormat format);
 
 }  // namespace hone
