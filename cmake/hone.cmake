@@ -49,11 +49,10 @@ set(HONE_EXTERNAL_cli nlohmann_json::nlohmann_json CLI11::CLI11 CURL::libcurl Op
 # Options of one folder. compress: what a quantiser writes depends on every rounding, so nothing may be fused.
 set(HONE_OPTIONS_compress -ffp-contract=off -fno-math-errno)
 
-# Headers that most files need are compiled once for all folders under sanitizers (else g++ 12 warns of its own headers). cli/
-# adds the one that it alone reads. Kernel files of an ISA and folders with options of their own read them as they are.
+# Headers that most files need are compiled once for all folders under sanitizers (else g++ 12 warns of its own headers).
+# Kernel files of an ISA and folders with options of their own read them as they are.
 set(HONE_STANDARD_HEADERS <algorithm> <cmath> <cstdint> <cstring> <filesystem> <fstream> <functional> <map> <memory> <optional>
     <span> <string> <string_view> <utility> <vector> <fmt/format.h>)
-set(HONE_PCH_cli <CLI/CLI.hpp>)
 
 # src/layers.txt: "folder: folders it may include". The order of its lines is the order of building.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/layers.txt)
@@ -136,9 +135,7 @@ function(hone_folder folder)
   if(sources AND HONE_OPTIONS_${folder})
     target_compile_options(hone_${folder} PRIVATE ${HONE_OPTIONS_${folder}})
   endif()
-  if(HONE_PCH_${folder})
-    target_precompile_headers(hone_${folder} PRIVATE ${HONE_PCH_${folder}})
-  elseif(HONE_SANITIZE AND sources AND NOT HONE_OPTIONS_${folder})
+  if(HONE_SANITIZE AND sources AND NOT HONE_OPTIONS_${folder})
     if(NOT TARGET hone_headers)
       file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cc CONTENT "// Only carries the precompiled header.\n")
       add_library(hone_headers OBJECT ${CMAKE_BINARY_DIR}/headers.cc)

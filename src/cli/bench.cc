@@ -4,7 +4,6 @@
 
 #include <sys/stat.h>
 
-#include <CLI/CLI.hpp>
 
 #include "base/memory.h"
 #include "cache/free_memory.h"
@@ -36,21 +35,21 @@ bool IsReport(const std::string& path) {
 
 class BenchCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    app.add_option("--prefill", options_.prefill, "lengths of prompts (default 128,512,2048,8192; 0: none)")
+  void AddFlags(Flags& flags) override {
+    flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
+    flags.Add("--prefill", options_.prefill, "lengths of prompts (default 128,512,2048,8192; 0: none)")
         ->delimiter(',');
-    app.add_option("--decode", options_.decode, "steps of decode in a round (default 32)")
-        ->check(CLI::Range(1, 100000));
-    app.add_option("--context", options_.context, "tokens cached before decode (default 0,2048,8192)")->delimiter(',');
-    app.add_option("--batch", options_.batch,
+    flags.Add("--decode", options_.decode, "steps of decode in a round (default 32)")
+        ->range(1, 100000);
+    flags.Add("--context", options_.context, "tokens cached before decode (default 0,2048,8192)")->delimiter(',');
+    flags.Add("--batch", options_.batch,
                    "sequences decoded at once (default 1,4,8,16,32); with --context every pair")
         ->delimiter(',');
-    app.add_flag("--no-decode", options_.no_decode, "prefill rows only");
-    app.add_option("--rounds", options_.rounds,
+    flags.AddSwitch("--no-decode", options_.no_decode, "prefill rows only");
+    flags.Add("--rounds", options_.rounds,
                    "rounds of each row (default 7, fewer for rows that take long; with a model to compare 8)")
-        ->check(CLI::Range(1, 10000));
-    app.add_option("--compare", compare_,
+        ->range(1, 10000);
+    flags.Add("--compare", compare_,
                    "another model, timed round by round beside MODEL, or the --json output of an earlier run");
   }
 

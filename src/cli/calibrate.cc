@@ -1,11 +1,11 @@
 // hone calibrate: an importance matrix of a model, from text.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
+#include "cli/calibration_text.h"
 #include "cli/command.h"
 #include "cli/exit_codes.h"
 #include "cli/input.h"
@@ -21,16 +21,16 @@ namespace {
 
 class CalibrateCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    app.add_option("-f,--file", text_, "calibration text; - is standard input")->required();
-    app.add_option("-o,--output", output_, "the importance matrix to write (GGUF)")->required();
-    app.add_flag("--imatrix", imatrix_, "write llama.cpp's form (the only one, and the default)");
-    app.add_option("--chunk", chunk_, "tokens of a chunk; each is a sequence of its own")
-        ->check(CLI::Range(16, 1 << 16));
-    app.add_option("--chunks", chunks_, "use at most this many chunks (default: all of the text)")
-        ->check(CLI::Range(1, 1 << 24));
-    app.add_flag("--parse-special", parse_special_, "special tokens in the text count as such");
+  void AddFlags(Flags& flags) override {
+    flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
+    flags.Add("-f,--file", text_, "calibration text; - is standard input")->required();
+    flags.Add("-o,--output", output_, "the importance matrix to write (GGUF)")->required();
+    flags.AddSwitch("--imatrix", imatrix_, "write llama.cpp's form (the only one, and the default)");
+    flags.Add("--chunk", chunk_, "tokens of a chunk; each is a sequence of its own")
+        ->range(16, 1 << 16);
+    flags.Add("--chunks", chunks_, "use at most this many chunks (default: all of the text)")
+        ->range(1, 1 << 24);
+    flags.AddSwitch("--parse-special", parse_special_, "special tokens in the text count as such");
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -40,7 +40,8 @@ class CalibrateCommand : public Command {
     HONE_TRY(const auto checkpoint, OpenModel(model_));
     HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));
     HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint, flags.pre));
-    HONE_TRY(const CalibrationText text, ReadCalibration(*tokenizer, config));
+    HONE_TRY(const CalibrationText text,
+             ReadCalibrationText({text_, chunk_, chunks_, parse_special_}, *tokenizer, config));
     HONE_RETURN_IF_ERROR(CheckMemory(*checkpoint, 0));
     ProgressLine progress("loading", flags.progress());
     LoadOptions load{.max_rows = text.chunk_tokens, .exact = flags.exact, .max_context = text.chunk_tokens};
@@ -72,24 +73,6 @@ class CalibrateCommand : public Command {
   }
 
  private:
-  Result<CalibrationText> ReadCalibration(const Tokenizer& tokenizer, const ModelConfig& config) const {
-    HONE_TRY(const std::string bytes, ReadText(text_));
-    CalibrationText text;
-    text.tokens = tokenizer.Encode(bytes, {.add_special = true, .parse_special = parse_special_});
-    if (text.tokens.empty()) return InvalidInput(text_ + ": no tokens; calibration needs text");
-    if (text.tokens.size() == 1 && bytes.empty()) return InvalidInput(text_ + ": empty; calibration needs text");
-    for (const int32_t id : text.tokens) {
-      if (id < 0 || id >= config.vocab)
-        return InvalidInput(fmt::format("{}: token {} of the tokenizer is not in the model's vocabulary of {}", text_,
-                                        id, config.vocab));
-    }
-    text.chunk_tokens = std::min(chunk_, config.context);
-    if (chunks_ > 0)
-      text.tokens.resize(std::min<size_t>(text.tokens.size(), static_cast<size_t>(chunks_) * text.chunk_tokens));
-    if (tokenizer.adds_bos() && tokenizer.bos()) text.bos = *tokenizer.bos();
-    return text;
-  }
-
   std::string model_, text_, output_;
   int chunk_ = 512, chunks_ = 0;
   bool imatrix_ = false, parse_special_ = false;

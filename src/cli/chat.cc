@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -31,10 +30,10 @@ constexpr const char* kChatHelp =
 
 class ChatCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    app.add_option("--system", system_, "system message");
-    sampling_.Add(app);
+  void AddFlags(Flags& flags) override {
+    flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
+    flags.Add("--system", system_, "system message");
+    sampling_.Add(flags);
   }
 
   Result<int> Run(const CommonFlags& flags) override {

@@ -6,10 +6,7 @@
 
 #include "base/result.h"
 #include "cli/common_flags.h"
-
-namespace CLI {
-class App;
-}
+#include "cli/flags.h"
 
 namespace hone {
 
@@ -17,7 +14,7 @@ class Command {
  public:
   virtual ~Command() = default;
   // Adds flags and positionals, bound to members of the command.
-  virtual void AddFlags(CLI::App& app) = 0;
+  virtual void AddFlags(Flags& flags) = 0;
   // Does the work. The result goes to stdout, everything else to stderr. Returns the exit code (cli/exit_codes.h); an error is
   // printed by the caller and mapped to its code.
   virtual Result<int> Run(const CommonFlags& flags) = 0;

@@ -109,8 +109,9 @@ int RunCommand(const CommandEntry& entry, int argc, char** argv) {
   CLI::App app(entry.summary, std::string("hone ") + entry.word);
   std::unique_ptr<Command> command = entry.make();
   CommonFlags flags;
-  command->AddFlags(app);
-  AddCommonFlags(app, &flags);
+  Flags all(app);
+  command->AddFlags(all);
+  AddCommonFlags(all, &flags);
   app.set_config("--config", "", "read flags from this TOML file (flag-name = value)")->group("Common");
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.get_formatter()->column_width(34);

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include <CLI/CLI.hpp>
+#include "cli/flags.h"
 
 namespace hone {
 
@@ -22,30 +22,26 @@ Result<KvType> CommonFlags::kv_type(KvType usual) const {
 
 bool CommonFlags::progress() const { return !quiet && isatty(STDERR_FILENO) != 0; }
 
-void AddCommonFlags(CLI::App& app, CommonFlags* flags) {
+void AddCommonFlags(Flags& flags, CommonFlags* common) {
   const char* group = "Common";
-  app.add_option("--threads", flags->threads, "threads for the work (default: the physical cores this process may use)")
-      ->check(CLI::Range(1, 1024))->group(group);
-  app.add_flag("--pin", flags->pin, "keep each worker thread on a physical core of its own")->group(group);
-  app.add_option("--isa", flags->isa, "highest instruction set to use: scalar, avx2, avx512, amx or auto")
-      ->capture_default_str()->group(group);
-  app.add_option("--ctx", flags->ctx, "longest sequence in tokens (default: the model's context, at most 8192)")
-      ->check(CLI::Range(1, 1 << 30))->group(group);
-  app.add_option("--kv", flags->kv, "type of cached keys and values: f32, f16, bf16 or int8 (default: bf16; logits: f32)")
+  flags.Add("--threads", common->threads, "threads for the work (default: the physical cores this process may use)")
+      ->range(1, 1024)->group(group);
+  flags.AddSwitch("--pin", common->pin, "keep each worker thread on a physical core of its own")->group(group);
+  flags.Add("--isa", common->isa, "highest instruction set to use: scalar, avx2, avx512, amx or auto")
+      ->show_default()->group(group);
+  flags.Add("--ctx", common->ctx, "longest sequence in tokens (default: the model's context, at most 8192)")
+      ->range(1, 1 << 30)->group(group);
+  flags.Add("--kv", common->kv, "type of cached keys and values: f32, f16, bf16 or int8 (default: bf16; logits: f32)")
       ->group(group);
-  app.add_option("--seed", flags->seed, "seed of sampling (default: random, reported)")
-      ->check(CLI::Validator([](std::string& text) {
-        errno = 0;
-        std::strtoull(text.c_str(), nullptr, 10);
-        return errno == ERANGE ? text + " is larger than 64 bits" : std::string();
-      }, ""))->group(group);
-  app.add_flag("--exact", flags->exact, "32-bit activations everywhere, also with quantised weights; slower")->group(group);
-  app.add_flag("--deterministic", flags->deterministic,
+  flags.Add("--seed", common->seed, "seed of sampling (default: random, reported)")
+      ->fits_64_bits()->group(group);
+  flags.AddSwitch("--exact", common->exact, "32-bit activations everywhere, also with quantised weights; slower")->group(group);
+  flags.AddSwitch("--deterministic", common->deterministic,
                "the same bits whatever the batch, the chunks and the cache hits; seed 0 unless --seed is given; slower prompts with AMX")->group(group);
-  app.add_option("--pre", flags->pre, "force a pre-tokenizer kind when a GGUF names none or an unknown one")->group(group);
-  app.add_flag("--json", flags->json, "the result as one JSON object (JSON lines where it streams)")->group(group);
-  app.add_flag("--quiet", flags->quiet, "no progress and no statistics on stderr")->group(group);
-  app.add_flag("-v,--verbose", flags->verbose, "say more on stderr")->group(group);
+  flags.Add("--pre", common->pre, "force a pre-tokenizer kind when a GGUF names none or an unknown one")->group(group);
+  flags.AddSwitch("--json", common->json, "the result as one JSON object (JSON lines where it streams)")->group(group);
+  flags.AddSwitch("--quiet", common->quiet, "no progress and no statistics on stderr")->group(group);
+  flags.AddSwitch("-v,--verbose", common->verbose, "say more on stderr")->group(group);
 }
 
 RuntimeOwner::RuntimeOwner(const CommonFlags& flags)

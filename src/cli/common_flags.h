@@ -10,11 +10,9 @@
 #include "base/runtime.h"
 #include "engine/engine.h"
 
-namespace CLI {
-class App;
-}
-
 namespace hone {
+
+class Flags;
 
 struct CommonFlags {
   int threads = 0;            // 0: physical cores that this process may use
@@ -36,7 +34,7 @@ struct CommonFlags {
   bool progress() const;      // stderr is a terminal and --quiet is not given
 };
 
-void AddCommonFlags(CLI::App& app, CommonFlags* flags);
+void AddCommonFlags(Flags& flags, CommonFlags* common);
 
 // The Runtime and everything it points to, made once a process.
 class RuntimeOwner {

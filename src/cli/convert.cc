@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <CLI/CLI.hpp>
 
 #include "cli/command.h"
 #include "cli/exit_codes.h"
@@ -25,12 +24,12 @@ namespace fs = std::filesystem;
 
 class ConvertCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("IN", in_, "GGUF file or Hugging Face folder")->required();
-    app.add_option("OUT", out_, "a new file (*.gguf) or folder; what is there is not overwritten without --force")->required();
-    app.add_option("--type", type_, "type of matrices: f32, f16 or bf16 (default: as they are)")
-        ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-    app.add_flag("--force", force_, "overwrite OUT");
+  void AddFlags(Flags& flags) override {
+    flags.Add("IN", in_, "GGUF file or Hugging Face folder")->required();
+    flags.Add("OUT", out_, "a new file (*.gguf) or folder; what is there is not overwritten without --force")->required();
+    flags.Add("--type", type_, "type of matrices: f32, f16 or bf16 (default: as they are)")
+        ->one_of({"f32", "f16", "bf16"});
+    flags.AddSwitch("--force", force_, "overwrite OUT");
   }
 
   Result<int> Run(const CommonFlags& flags) override {

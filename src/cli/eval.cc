@@ -1,5 +1,4 @@
 // hone eval perplexity | kld | tasks: the quality of a model, by named protocols. What is computed: docs/measure.md.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 
@@ -28,42 +27,42 @@ struct EvalModel {
 
 class EvalCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("WHAT", what_, "perplexity, kld or tasks")
+  void AddFlags(Flags& flags) override {
+    flags.Add("WHAT", what_, "perplexity, kld or tasks")
         ->required()
-        ->check(CLI::IsMember({"perplexity", "kld", "tasks"}));
-    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    app.add_option("FILES", files_, "tasks: JSONL files (default: the tasks of the built-in model)");
+        ->one_of({"perplexity", "kld", "tasks"});
+    flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
+    flags.Add("FILES", files_, "tasks: JSONL files (default: the tasks of the built-in model)");
     const char* text = "Perplexity and divergence";
-    app.add_option("-f,--file", file_, "the text; - is standard input")->group(text);
+    flags.Add("-f,--file", file_, "the text; - is standard input")->group(text);
     protocol_option_ =
-        app.add_option("--protocol", protocol_,
+        flags.Add("--protocol", protocol_,
                        "llama.cpp (windows of 512, second half scored), gptq (2048, all scored) or sliding; "
                        "--ctx sets the window")
             ->group(text);
-    app.add_option("--stride", stride_, "sliding: tokens from one window to the next (default half a window)")
-        ->check(CLI::Range(1, 1 << 30))
+    flags.Add("--stride", stride_, "sliding: tokens from one window to the next (default half a window)")
+        ->range(1, 1 << 30)
         ->group(text);
-    app.add_option("--chunks", chunks_, "stop after so many windows")->check(CLI::Range(1, 1 << 30))->group(text);
-    app.add_flag("--parse-special", parse_special_, "special tokens written in the text are tokens, not text")
+    flags.Add("--chunks", chunks_, "stop after so many windows")->range(1, 1 << 30)->group(text);
+    flags.AddSwitch("--parse-special", parse_special_, "special tokens written in the text are tokens, not text")
         ->group(text);
-    app.add_option("--base", base_, "kld: the model to compare with, or a .kld file of its logits")->group(text);
-    app.add_option("--save", save_, "kld: write the base's logits to this file, in llama.cpp's format")->group(text);
+    flags.Add("--base", base_, "kld: the model to compare with, or a .kld file of its logits")->group(text);
+    flags.Add("--save", save_, "kld: write the base's logits to this file, in llama.cpp's format")->group(text);
     const char* tasks = "Tasks";
-    app.add_option("--compare", compare_, "another model on the same items, compared item by item")->group(tasks);
-    app.add_option("--shots", format_.shots, "the first N items of each file become examples")
-        ->check(CLI::Range(0, 1000))
+    flags.Add("--compare", compare_, "another model on the same items, compared item by item")->group(tasks);
+    flags.Add("--shots", format_.shots, "the first N items of each file become examples")
+        ->range(0, 1000)
         ->group(tasks);
-    app.add_option("--prefix", prefix_file_, "text in front of every question")->group(tasks);
-    app.add_option("--frame", format_.frame,
+    flags.Add("--prefix", prefix_file_, "text in front of every question")->group(tasks);
+    flags.Add("--frame", format_.frame,
                    "how a question is asked, {} standing for it (default \"Q: {}\\nA:\", for choices \"Question: "
                    "{}\\nAnswer:\")")
         ->group(tasks);
-    app.add_option("--max-tokens", task_options_.max_tokens,
+    flags.Add("--max-tokens", task_options_.max_tokens,
                    "longest answer (default 256 for conversations, 64 for questions)")
-        ->check(CLI::Range(1, 1 << 20))
+        ->range(1, 1 << 20)
         ->group(tasks);
-    app.add_option("--items", items_file_, "write what came out of each item to this file, as JSON lines")
+    flags.Add("--items", items_file_, "write what came out of each item to this file, as JSON lines")
         ->group(tasks);
   }
 
@@ -88,7 +87,7 @@ class EvalCommand : public Command {
     if (kld && base_.empty() && save_.empty())
       return UsageError(
           "give --base MODEL-or-FILE.kld to compare with, or --save FILE.kld to write this model's logits");
-    if (kld && (stride_ > 0 || protocol_option_->count() > 0))
+    if (kld && (stride_ > 0 || protocol_option_->given()))
       return UsageError("eval kld has one protocol, llama.cpp's; --ctx and --chunks can be set");
     if (!tasks && (!compare_.empty() || !items_file_.empty() || format_.shots > 0 || !prefix_file_.empty() ||
                    !format_.frame.empty())) {
@@ -297,7 +296,7 @@ class EvalCommand : public Command {
   std::vector<std::string> files_;
   int stride_ = 0, chunks_ = 0;
   bool parse_special_ = false;
-  CLI::Option* protocol_option_ = nullptr;
+  Flag* protocol_option_ = nullptr;
   TaskFormat format_;
   TaskOptions task_options_;
 };

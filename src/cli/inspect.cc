@@ -1,7 +1,6 @@
 // hone inspect: what a model is, before it is loaded.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -39,9 +38,9 @@ Weights Count(const Checkpoint& checkpoint) {
 
 class InspectCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    app.add_flag("--tensors", tensors_, "list every tensor (--json always does)");
+  void AddFlags(Flags& flags) override {
+    flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
+    flags.AddSwitch("--tensors", tensors_, "list every tensor (--json always does)");
   }
 
   Result<int> Run(const CommonFlags& flags) override {

@@ -1,5 +1,4 @@
 // hone load: a server under load, whoever made it. What is measured and how: docs/measure.md.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "cli/command.h"
@@ -15,29 +14,29 @@ namespace {
 
 class LoadCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("URL", options_.http.url, "the server, as http://127.0.0.1:8080")->required();
-    app.add_flag("--chat", options_.shape.chat, "/v1/chat/completions in place of /v1/completions");
-    app.add_option("--model", options_.shape.model, "the name to ask for (default: the first that the server lists)");
-    app.add_option("--api-key", options_.http.api_key, "sent as a bearer token");
-    app.add_option("--header", options_.http.headers, "a further header, \"Name: value\"; can be repeated");
-    app.add_option("--extra", options_.shape.extra, "a JSON object whose members are added to every request");
-    app.add_option("--temperature", options_.shape.temperature, "of every request (default 0)")->check(CLI::Range(0.0, 2.0));
-    app.add_flag("--no-ignore-eos", no_ignore_eos_, "answers may end early (for servers that refuse ignore_eos)");
-    app.add_flag("--no-usage", no_usage_, "no stream_options; output tokens are then counted as chunks");
-    app.add_option("--timeout", options_.http.timeout_s, "seconds that a request may take (default 600)")
-        ->check(CLI::Range(0.001, 1e6));
-    AddArrivalFlags(app);
-    AddDatasetFlags(app);
+  void AddFlags(Flags& flags) override {
+    flags.Add("URL", options_.http.url, "the server, as http://127.0.0.1:8080")->required();
+    flags.AddSwitch("--chat", options_.shape.chat, "/v1/chat/completions in place of /v1/completions");
+    flags.Add("--model", options_.shape.model, "the name to ask for (default: the first that the server lists)");
+    flags.Add("--api-key", options_.http.api_key, "sent as a bearer token");
+    flags.Add("--header", options_.http.headers, "a further header, \"Name: value\"; can be repeated");
+    flags.Add("--extra", options_.shape.extra, "a JSON object whose members are added to every request");
+    flags.Add("--temperature", options_.shape.temperature, "of every request (default 0)")->range(0.0, 2.0);
+    flags.AddSwitch("--no-ignore-eos", no_ignore_eos_, "answers may end early (for servers that refuse ignore_eos)");
+    flags.AddSwitch("--no-usage", no_usage_, "no stream_options; output tokens are then counted as chunks");
+    flags.Add("--timeout", options_.http.timeout_s, "seconds that a request may take (default 600)")
+        ->range(0.001, 1e6);
+    AddArrivalFlags(flags);
+    AddDatasetFlags(flags);
     const char* result = "Result";
-    app.add_option("--seeds", options_.seeds, "a run each; two or more give intervals (default 1, or --seed)")
+    flags.Add("--seeds", options_.seeds, "a run each; two or more give intervals (default 1, or --seed)")
         ->delimiter(',')
         ->group(result);
-    app.add_option("--slo", slo_, "limits for goodput, as ttft=200,tpot=50,e2e=3s (milliseconds)")->group(result);
-    app.add_option("--warmup", options_.warmup, "requests before anything is timed (default 2)")
-        ->check(CLI::Range(0, 100000))
+    flags.Add("--slo", slo_, "limits for goodput, as ttft=200,tpot=50,e2e=3s (milliseconds)")->group(result);
+    flags.Add("--warmup", options_.warmup, "requests before anything is timed (default 2)")
+        ->range(0, 100000)
         ->group(result);
-    app.add_option("--records", records_, "write a JSON line of every request to this file")->group(result);
+    flags.Add("--records", records_, "write a JSON line of every request to this file")->group(result);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -63,62 +62,62 @@ class LoadCommand : public Command {
   }
 
  private:
-  void AddArrivalFlags(CLI::App& app) {
+  void AddArrivalFlags(Flags& flags) {
     const char* group = "Arrivals";
-    app.add_option("--arrivals", arrivals_,
+    flags.Add("--arrivals", arrivals_,
                    "closed, constant, poisson, gamma or ramp (default: poisson with --rate, else closed)")
         ->group(group);
-    concurrency_option_ = app.add_option("--concurrency", options_.concurrency,
+    concurrency_option_ = flags.Add("--concurrency", options_.concurrency,
                                          "closed: requests at once (default 1); else at most so many at once")
-                              ->check(CLI::Range(1, 100000))
+                              ->range(1, 100000)
                               ->group(group);
-    app.add_option("--rate", options_.arrivals.rate, "requests a second")->check(CLI::Range(1e-6, 1e6))->group(group);
-    app.add_option("--rate-to", options_.arrivals.rate_to, "ramp: requests a second at the end")
-        ->check(CLI::Range(1e-6, 1e6))
+    flags.Add("--rate", options_.arrivals.rate, "requests a second")->range(1e-6, 1e6)->group(group);
+    flags.Add("--rate-to", options_.arrivals.rate_to, "ramp: requests a second at the end")
+        ->range(1e-6, 1e6)
         ->group(group);
-    burstiness_option_ = app.add_option("--burstiness", options_.arrivals.burstiness,
+    burstiness_option_ = flags.Add("--burstiness", options_.arrivals.burstiness,
                                         "gamma: shape of the gaps; 1 is poisson, below 1 bursty, above 1 smoother")
-                             ->check(CLI::Range(1e-3, 1e6))
+                             ->range(1e-3, 1e6)
                              ->group(group);
-    app.add_option("--trace", trace_, "replay a JSONL file of timestamp (ms), input_length, output_length, hash_ids")
+    flags.Add("--trace", trace_, "replay a JSONL file of timestamp (ms), input_length, output_length, hash_ids")
         ->group(group);
-    app.add_option("--speed", options_.dataset.speed, "trace: so many times faster")->check(CLI::Range(1e-6, 1e6))->group(group);
-    app.add_flag("--sweep{5}", options_.sweep, "from one at a time to saturation, over so many rates (default 5)")
-        ->check(CLI::Range(1, 100))
+    flags.Add("--speed", options_.dataset.speed, "trace: so many times faster")->range(1e-6, 1e6)->group(group);
+    flags.AddSwitch("--sweep{5}", options_.sweep, "from one at a time to saturation, over so many rates (default 5)")
+        ->range(1, 100)
         ->group(group);
-    requests_option_ = app.add_option("--requests", options_.requests, "requests (conversations) of a run (default 100)")
-                           ->check(CLI::Range(1, 10000000))
+    requests_option_ = flags.Add("--requests", options_.requests, "requests (conversations) of a run (default 100)")
+                           ->range(1, 10000000)
                            ->group(group);
-    app.add_option("--duration", options_.duration_s, "nothing is sent after so many seconds")
-        ->check(CLI::Range(0.0, 1e7))
+    flags.Add("--duration", options_.duration_s, "nothing is sent after so many seconds")
+        ->range(0.0, 1e7)
         ->group(group);
-    app.add_option("--think", options_.think_s, "multi-turn: seconds from an answer to the next turn")
-        ->check(CLI::Range(0.0, 1e6))
+    flags.Add("--think", options_.think_s, "multi-turn: seconds from an answer to the next turn")
+        ->range(0.0, 1e6)
         ->group(group);
   }
 
-  void AddDatasetFlags(CLI::App& app) {
+  void AddDatasetFlags(Flags& flags) {
     const char* group = "Requests";
     DatasetSpec& dataset = options_.dataset;
-    app.add_option("--dataset", dataset_, "random, shared, multi-turn, or a JSONL file (ShareGPT, messages or prompts)")
+    flags.Add("--dataset", dataset_, "random, shared, multi-turn, or a JSONL file (ShareGPT, messages or prompts)")
         ->group(group);
-    app.add_option("--input", dataset.input_tokens, "tokens of a prompt (default 256)")
-        ->check(CLI::Range(1, 1 << 24))
+    flags.Add("--input", dataset.input_tokens, "tokens of a prompt (default 256)")
+        ->range(1, 1 << 24)
         ->group(group);
-    app.add_option("--output", dataset.output_tokens, "tokens of an answer (default 64; a file: as its answers are)")
-        ->check(CLI::Range(1, 1 << 24))
+    flags.Add("--output", dataset.output_tokens, "tokens of an answer (default 64; a file: as its answers are)")
+        ->range(1, 1 << 24)
         ->group(group);
-    app.add_option("--range", dataset.range, "lengths differ by this share, up and down (default 0)")
-        ->check(CLI::Range(0.0, 0.999))
+    flags.Add("--range", dataset.range, "lengths differ by this share, up and down (default 0)")
+        ->range(0.0, 0.999)
         ->group(group);
-    app.add_option("--shared-words", dataset.shared_words, "words that all prompts begin with")
-        ->check(CLI::Range(0, 1 << 20))
+    flags.Add("--shared-words", dataset.shared_words, "words that all prompts begin with")
+        ->range(0, 1 << 20)
         ->group(group);
-    app.add_option("--prefixes", dataset.prefixes, "different shared beginnings (default 1)")
-        ->check(CLI::Range(1, 100000))
+    flags.Add("--prefixes", dataset.prefixes, "different shared beginnings (default 1)")
+        ->range(1, 100000)
         ->group(group);
-    app.add_option("--turns", dataset.turns, "multi-turn: turns of a conversation (default 4)")
-        ->check(CLI::Range(1, 1000))
+    flags.Add("--turns", dataset.turns, "multi-turn: turns of a conversation (default 4)")
+        ->range(1, 1000)
         ->group(group);
   }
 
@@ -149,7 +148,7 @@ class LoadCommand : public Command {
       dataset.kind = DatasetKind::kFile;
       file_ = dataset_;
     }
-    if (dataset.kind == DatasetKind::kTrace && requests_option_->count() == 0) options_.requests = 0;
+    if (dataset.kind == DatasetKind::kTrace && !requests_option_->given()) options_.requests = 0;
     if (file_.empty()) return {};
     HONE_TRY(options_.dataset_text, ReadText(file_));
     options_.dataset_name = file_;
@@ -173,7 +172,7 @@ class LoadCommand : public Command {
       if (arrivals.kind == ArrivalKind::kTrace) return UsageError("--arrivals trace: give the file with --trace FILE");
     } else if (arrivals.rate_to > 0) {
       arrivals.kind = ArrivalKind::kRamp;
-    } else if (burstiness_option_->count() > 0) {
+    } else if (burstiness_option_->given()) {
       arrivals.kind = ArrivalKind::kGamma;
     } else if (arrivals.rate > 0) {
       arrivals.kind = ArrivalKind::kPoisson;
@@ -188,7 +187,7 @@ class LoadCommand : public Command {
     if (!closed && arrivals.rate <= 0) return UsageError("arrivals " + ArrivalName(arrivals.kind) + " need --rate");
     if (arrivals.kind == ArrivalKind::kRamp && arrivals.rate_to <= 0)
       return UsageError("a ramp goes from --rate to --rate-to");
-    if (burstiness_option_->count() > 0 && arrivals.kind != ArrivalKind::kGamma)
+    if (burstiness_option_->given() && arrivals.kind != ArrivalKind::kGamma)
       return UsageError("--burstiness is for arrivals gamma");
     return {};
   }
@@ -203,7 +202,7 @@ class LoadCommand : public Command {
   LoadClientOptions options_;
   std::string arrivals_, dataset_, trace_, file_, slo_, records_;
   bool no_ignore_eos_ = false, no_usage_ = false;
-  CLI::Option *concurrency_option_ = nullptr, *burstiness_option_ = nullptr, *requests_option_ = nullptr;
+  Flag *concurrency_option_ = nullptr, *burstiness_option_ = nullptr, *requests_option_ = nullptr;
 };
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <CLI/CLI.hpp>
 
 #include "cache/block_pool.h"
 #include "cache/kv_cache.h"
@@ -22,11 +21,11 @@ namespace {
 
 class LogitsCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    app.add_option("--ids", ids_, "the prompt, a JSON array of token ids; - is standard input")->required();
-    app.add_option("-o,--output", output_, "the safetensors file to write")->required();
-    app.add_flag("--states", states_, "also the hidden states: state.0 (after the embedding) ... state.L, state.final");
+  void AddFlags(Flags& flags) override {
+    flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
+    flags.Add("--ids", ids_, "the prompt, a JSON array of token ids; - is standard input")->required();
+    flags.Add("-o,--output", output_, "the safetensors file to write")->required();
+    flags.AddSwitch("--states", states_, "also the hidden states: state.0 (after the embedding) ... state.L, state.final");
   }
 
   Result<int> Run(const CommonFlags& flags) override {

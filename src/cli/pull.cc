@@ -1,7 +1,6 @@
 // hone pull: a model from a hub to a local copy, whose path is the result.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,8 +15,8 @@ namespace {
 
 class PullCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("MODEL", model_, "OWNER/NAME, or OWNER/NAME:FILE for one file of it")->required();
+  void AddFlags(Flags& flags) override {
+    flags.Add("MODEL", model_, "OWNER/NAME, or OWNER/NAME:FILE for one file of it")->required();
   }
 
   Result<int> Run(const CommonFlags& flags) override {

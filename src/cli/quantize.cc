@@ -2,7 +2,6 @@
 // (cli/quantize_to_folder.cc). --plan says what would be done; the report says what was.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -28,43 +27,57 @@ namespace fs = std::filesystem;
 
 class QuantizeCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("IN", in_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    app.add_option("OUT", out_, "a new file (*.gguf) or folder; what is there is not overwritten without --force")
+  void AddFlags(Flags& flags) override {
+    flags.Add("IN", in_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
+    flags.Add("OUT", out_, "a new file (*.gguf) or folder; what is there is not overwritten without --force")
         ->required();
-    CLI::Option* type = app.add_option("--type", type_, "a GGUF file of this type: Q4_K_M, Q6_K, IQ4_XS ...");
-    app.add_flag("--pure", pure_,
+    Flag* type = flags.Add("--type", type_, "a GGUF file of this type: Q4_K_M, Q6_K, IQ4_XS ...");
+    flags.AddSwitch("--pure", pure_,
                  "with --type: every matrix gets the type itself, without the exceptions that the name stands for")
         ->needs(type);
-    app.add_option("--imatrix", imatrix_,
+    flags.Add("--imatrix", imatrix_,
                    "with --type: an importance matrix (hone calibrate, or llama.cpp's, GGUF or .dat)")
         ->needs(type);
-    CLI::Option* method = app.add_option("--method", scheme_.method,
-                                         "a folder, by this method: rtn, fp8, mxfp4, nvfp4, nf4, fp4 or llm-int8")
-                              ->excludes(type);
-    app.add_option("--format", scheme_.format,
+    Flag* method = flags.Add("--method", scheme_.method,
+                                         "a folder, by this method: rtn, gptq, fp8, mxfp4, nvfp4, nf4, fp4 or "
+                                         "llm-int8; with --type only gptq");
+    flags.Add("--format", scheme_.format,
                    "with --method: compressed-tensors, gptq, awq or bitsandbytes (default: what the method goes with)")
         ->needs(method);
-    bits_flag_ = app.add_option("--bits", scheme_.bits, "with --method rtn: bits of a weight (4)")
+    bits_flag_ = flags.Add("--bits", scheme_.bits, "with --method rtn or gptq: bits of a weight (4)")
                      ->needs(method)
-                     ->check(CLI::Range(2, 8));
+                     ->range(2, 8);
     group_flag_ =
-        app.add_option("--group", scheme_.group, "with --method rtn: columns that share a scale; 0: a whole row (128)")
+        flags.Add("--group", scheme_.group, "with --method rtn or gptq: columns that share a scale; 0: a whole row (128)")
             ->needs(method)
-            ->check(CLI::Range(0, 1 << 20));
-    sym_flag_ = app.add_flag("--sym", sym_, "with --method rtn: no zero points (the default where the format can)")
+            ->range(0, 1 << 20);
+    sym_flag_ = flags.AddSwitch("--sym", sym_, "with --method rtn or gptq: no zero points (the default where the format can)")
                     ->needs(method);
-    asym_flag_ = app.add_flag("--asym", asym_, "with --method rtn: zero points")->needs(method)->excludes(sym_flag_);
-    app.add_flag("--plan", plan_only_, "print what would be done, and do nothing");
-    app.add_flag("--resume", resume_, "go on with a job that was stopped or killed");
-    app.add_flag("--allow-requantize", allow_requantize_, "with --type: take a model that is quantised already")
+    asym_flag_ = flags.AddSwitch("--asym", asym_, "with --method rtn or gptq: zero points")->needs(method)->excludes(sym_flag_);
+    const char* gptq = "Calibrated methods (gptq)";
+    calibration_flags_ = {
+        flags.Add("--calibration", calibration_.file,
+                  "text to calibrate on; - is standard input (default: a sample that comes with hone)"),
+        flags.Add("--chunk", calibration_.chunk, "tokens of a chunk, a sequence of its own (512)")->range(16, 1 << 16),
+        flags.Add("--chunks", calibration_.chunks, "use at most this many chunks (128)")->range(1, 1 << 24),
+        flags.Add("--order", scheme_.order,
+                  "in which columns are rounded: group (groups stay whole; the default), static, activation, natural")
+            ->one_of({"group", "static", "activation", "natural"}),
+        flags.Add("--damping", layerwise_.damping, "added to the inputs' second moments, of their mean (0.01)")
+            ->range(1e-6, 1.0),
+        flags.AddSwitch("--true-sequential", layerwise_.matrix_by_matrix,
+                        "each matrix of a layer sees those before it quantised: about twice as long")};
+    for (Flag* flag : calibration_flags_) flag->needs(method)->group(gptq);
+    flags.AddSwitch("--plan", plan_only_, "print what would be done, and do nothing");
+    flags.AddSwitch("--resume", resume_, "go on with a job that was stopped or killed");
+    flags.AddSwitch("--allow-requantize", allow_requantize_, "with --type: take a model that is quantised already")
         ->needs(type);
-    app.add_flag("--force", force_, "overwrite OUT");
+    flags.AddSwitch("--force", force_, "overwrite OUT");
   }
 
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
-    if (!scheme_.method.empty()) return RunFolder(flags);
+    if (!scheme_.method.empty() && type_.empty()) return RunFolder(flags);
     if (type_.empty()) return UsageError("give --type (a GGUF file) or --method (a Hugging Face folder)");
     HONE_TRY(options_.file_type, FindGgufFileType(type_));
     HONE_RETURN_IF_ERROR(CheckPaths());
@@ -107,10 +120,15 @@ class QuantizeCommand : public Command {
   Result<int> RunFolder(const CommonFlags& flags) {
     if (scheme_.format == "gguf")
       return UsageError("--format gguf: --type writes GGUF files (--type Q4_0 --pure rounds every matrix to nearest)");
-    if (scheme_.method != "rtn") {
-      for (const CLI::Option* flag : {bits_flag_, group_flag_, sym_flag_, asym_flag_}) {
-        if (flag->count() > 0)
-          return UsageError(flag->get_name() + " goes with --method rtn; " + scheme_.method + " has only one form");
+    if (scheme_.method != "gptq") {
+      for (const Flag* flag : calibration_flags_) {
+        if (flag->given()) return UsageError(flag->name() + " goes with --method gptq");
+      }
+    }
+    if (scheme_.method != "rtn" && scheme_.method != "gptq") {
+      for (const Flag* flag : {bits_flag_, group_flag_, sym_flag_, asym_flag_}) {
+        if (flag->given())
+          return UsageError(flag->name() + " goes with --method rtn or gptq; " + scheme_.method + " has only one form");
       }
     }
     if (scheme_.format.empty()) {
@@ -118,7 +136,7 @@ class QuantizeCommand : public Command {
       scheme_.format = bitsandbytes ? "bitsandbytes" : "compressed-tensors";
     }
     scheme_.symmetric = !asym_ && (sym_ || scheme_.format != "awq");
-    return QuantizeToFolder({in_, out_, scheme_, plan_only_, resume_, force_}, flags);
+    return QuantizeToFolder({in_, out_, scheme_, calibration_, layerwise_, plan_only_, resume_, force_}, flags);
   }
 
   Result<void> CheckPaths() const {
@@ -247,7 +265,10 @@ class QuantizeCommand : public Command {
 
   std::string in_, out_, type_, imatrix_;
   LinearScheme scheme_;  // method "": GGUF
-  CLI::Option *bits_flag_ = nullptr, *group_flag_ = nullptr, *sym_flag_ = nullptr, *asym_flag_ = nullptr;
+  CalibrationFlags calibration_{.chunks = 128};
+  LayerwiseOptions layerwise_;
+  std::vector<Flag*> calibration_flags_;
+  Flag *bits_flag_ = nullptr, *group_flag_ = nullptr, *sym_flag_ = nullptr, *asym_flag_ = nullptr;
   bool sym_ = false, asym_ = false;
   bool pure_ = false, plan_only_ = false, resume_ = false, allow_requantize_ = false, force_ = false;
   QuantizeOptions options_;

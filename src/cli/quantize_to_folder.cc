@@ -67,6 +67,20 @@ std::vector<size_t> Worst(const FolderReport& report) {
   return order;
 }
 
+const char* FallbackName(UnitFallback fallback) {
+  switch (fallback) {
+    case UnitFallback::kNone:
+      return "none";
+    case UnitFallback::kMoreDamping:
+      return "more damping";
+    case UnitFallback::kRounding:
+      return "rounded: no factor";
+    case UnitFallback::kFewTokens:
+      return "rounded: few tokens";
+  }
+  return "";
+}
+
 std::string Table(const FolderRequest& request, const FolderPlan& plan) {
   std::string text;
   for (const FolderTensor& t : plan.tensors) {
@@ -81,7 +95,7 @@ std::string Table(const FolderRequest& request, const FolderPlan& plan) {
 std::string Json(const FolderRequest& request, const FolderPlan& plan, const FolderReport* report) {
   nlohmann::ordered_json json = {
       {"out", request.out}, {"method", request.scheme.method}, {"format", request.scheme.format}};
-  if (request.scheme.method == "rtn") {
+  if (request.scheme.method == "rtn" || request.scheme.method == "gptq") {
     json["bits"] = request.scheme.bits;
     json["group"] = request.scheme.group;
     json["symmetric"] = request.scheme.symmetric;
@@ -95,6 +109,12 @@ std::string Json(const FolderRequest& request, const FolderPlan& plan, const Fol
     json["quantize_s"] = report->quantize_s;
     json["verify_s"] = report->verify_s;
     json["resumed_tensors"] = report->resumed_tensors;
+    if (!report->layerwise.units.empty()) {
+      json["calibration"] = {{"tokens", report->layerwise.tokens},
+                             {"chunks", report->layerwise.chunks},
+                             {"dropped_tokens", report->layerwise.dropped_tokens}};
+      json["warnings"] = report->layerwise.warnings;
+    }
     json["worst"] = nlohmann::ordered_json::array();
     for (const size_t i : Worst(*report)) json["worst"].push_back(plan.tensors[i].name);
   }
@@ -109,6 +129,16 @@ std::string Json(const FolderRequest& request, const FolderPlan& plan, const Fol
     if (report != nullptr) {
       tensor["relative_error"] = report->relative_error[i];
       tensor["max_error"] = report->max_error[i];
+      if (!report->layerwise.units.empty()) {
+        const UnitReport& unit = report->layerwise.units[i];
+        if (!unit.resumed) {
+          tensor["tokens"] = unit.tokens;
+          tensor["output_error"] = unit.output_error;
+          tensor["damping"] = unit.damping;
+          tensor["dead_columns"] = unit.dead_columns;
+          tensor["fallback"] = FallbackName(unit.fallback);
+        }
+      }
     }
     json["tensors"].push_back(std::move(tensor));
   }
@@ -117,13 +147,38 @@ std::string Json(const FolderRequest& request, const FolderPlan& plan, const Fol
 
 }  // namespace
 
+std::string LayerwiseText(const LayerwiseReport& report) {
+  if (report.units.empty()) return "";
+  std::string text = fmt::format("  calibration: {} tokens in {} chunks; {} at the end of the text were left out\n",
+                                 report.tokens, report.chunks, report.dropped_tokens);
+  constexpr size_t kShown = 10;
+  for (size_t i = 0; i < std::min(report.warnings.size(), kShown); ++i) text += "  " + report.warnings[i] + "\n";
+  if (report.warnings.size() > kShown)
+    text += fmt::format("  and {} more such lines (--json has all)\n", report.warnings.size() - kShown);
+  return text;
+}
+
 Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& flags) {
   const std::string out = CleanPath(request.out);
   HONE_TRY(const auto format, MakeLinearFormat(request.scheme));
   HONE_RETURN_IF_ERROR(CheckPaths(request, out));
   HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
   HONE_TRY(const auto checkpoint, OpenModel(request.in));
-  HONE_TRY(const FolderPlan plan, PlanFolder(*checkpoint, *format));
+  HONE_TRY(FolderPlan plan, PlanFolder(*checkpoint, *format));
+  // What GPTQ reads.
+  CalibrationText text;
+  std::unique_ptr<LayerWalk> walk;
+  FolderGptq gptq{.options = request.layerwise};
+  if (request.scheme.method == "gptq") {
+    HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint, flags.pre));
+    HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));
+    HONE_TRY(text, ReadCalibrationText(request.calibration, *tokenizer, config));
+    HONE_TRY(walk, LayerWalk::Open(checkpoint, runtime->runtime(), text.chunk_tokens));
+    gptq.walk = walk.get();
+    gptq.text = &text;
+    plan.peak_memory_bytes = std::max(
+        plan.peak_memory_bytes, LayerwiseMemory(config, ListLayerUnits(walk->map(), false), text, request.layerwise));
+  }
   if (request.plan_only) {
     WriteOut(flags.json ? Json(request, plan, nullptr) : Table(request, plan));
     return kExitDone;
@@ -134,19 +189,27 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     progress.Update(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0, stage);
     return !Interrupted();
   };
+  if (walk != nullptr) {
+    run.gptq = &gptq;
+    gptq.options.progress = [&](double share, const std::string& what) {
+      progress.Update(share, what);
+      return !Interrupted();
+    };
+  }
   HONE_TRY(const FolderReport report,
            QuantizeFolder(*checkpoint, *format, request.scheme, plan, out, run, runtime->runtime()));
   progress.Clear();
   if (!flags.quiet) {
-    std::string text =
+    std::string summary =
         fmt::format("{}: {} in {}, {}; relative error of the weights {:.4f}; {:.1f} s and {:.1f} s to verify\n", out,
                     request.scheme.method, request.scheme.format, Totals(plan), report.overall_error, report.quantize_s,
                     report.verify_s);
     for (const size_t i : Worst(report)) {
-      text += fmt::format("  {:<50} error {:.4f}, at most {:.3g}\n", plan.tensors[i].name, report.relative_error[i],
+      summary += fmt::format("  {:<50} error {:.4f}, at most {:.3g}\n", plan.tensors[i].name, report.relative_error[i],
                           report.max_error[i]);
     }
-    std::fputs(text.c_str(), stderr);
+    summary += LayerwiseText(report.layerwise);
+    std::fputs(summary.c_str(), stderr);
   }
   if (flags.json) WriteOut(Json(request, plan, &report));
   return kExitDone;

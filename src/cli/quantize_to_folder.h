@@ -5,16 +5,23 @@
 #include <string>
 
 #include "base/result.h"
+#include "cli/calibration_text.h"
 #include "cli/common_flags.h"
 #include "compress/folder/linear_format.h"
+#include "compress/layerwise/layer_quantizer.h"
 
 namespace hone {
 
 struct FolderRequest {
   std::string in, out;
   LinearScheme scheme;
+  CalibrationFlags calibration;     // gptq
+  LayerwiseOptions layerwise;       // gptq; progress is set here
   bool plan_only = false, resume = false, force = false;
 };
+
+// Lines of a summary: what the text was, what fell back and why. "" without a layerwise report.
+std::string LayerwiseText(const LayerwiseReport& report);
 
 // Returns the exit code. Paths and flags of their own kind are checked here.
 Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& flags);

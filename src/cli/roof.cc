@@ -1,5 +1,4 @@
 // hone roof: what this machine can do at best, which instruction set each kernel uses, and why not more.
-#include <CLI/CLI.hpp>
 
 #include "cli/command.h"
 #include "cli/exit_codes.h"
@@ -12,8 +11,8 @@ namespace {
 
 class RoofCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_flag("--fresh", fresh_, "measure again, also if this machine's roof is known from an earlier run");
+  void AddFlags(Flags& flags) override {
+    flags.AddSwitch("--fresh", fresh_, "measure again, also if this machine's roof is known from an earlier run");
   }
 
   Result<int> Run(const CommonFlags& flags) override {

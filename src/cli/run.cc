@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <optional>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/memory.h"
@@ -22,18 +21,18 @@ using nlohmann::ordered_json;
 
 class RunCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    auto* prompt = app.add_option("-p,--prompt", prompt_, "the prompt");
-    auto* file = app.add_option("-f,--file", file_, "read the prompt from this file; - is standard input");
-    auto* ids = app.add_option("--ids", ids_, "read the prompt from this file as a JSON array of token ids");
+  void AddFlags(Flags& flags) override {
+    flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
+    auto* prompt = flags.Add("-p,--prompt", prompt_, "the prompt");
+    auto* file = flags.Add("-f,--file", file_, "read the prompt from this file; - is standard input");
+    auto* ids = flags.Add("--ids", ids_, "read the prompt from this file as a JSON array of token ids");
     prompt->excludes(file)->excludes(ids);
     file->excludes(ids);
-    auto* raw = app.add_flag("--raw", raw_, "the prompt as it is, no template (default for a base model)");
-    app.add_flag("--chat", chat_, "the prompt as one user message through the chat template (default if there is one)")
+    auto* raw = flags.AddSwitch("--raw", raw_, "the prompt as it is, no template (default for a base model)");
+    flags.AddSwitch("--chat", chat_, "the prompt as one user message through the chat template (default if there is one)")
         ->excludes(raw);
-    app.add_option("--system", system_, "system message, with the chat template")->excludes(raw);
-    sampling_.Add(app);
+    flags.Add("--system", system_, "system message, with the chat template")->excludes(raw);
+    sampling_.Add(flags);
   }
 
   Result<int> Run(const CommonFlags& flags) override {

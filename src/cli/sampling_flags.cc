@@ -4,25 +4,24 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <CLI/CLI.hpp>
 
 namespace hone {
 
-void SamplingFlags::Add(CLI::App& app) {
+void SamplingFlags::Add(Flags& flags) {
   const char* group = "Sampling";
-  app.add_option("-n,--max-tokens", max_tokens, "most tokens to generate (default: until the model ends)")
-      ->check(CLI::Range(1, std::numeric_limits<int>::max()))->group(group);
-  app.add_option("--temperature", temperature, "0 is greedy (default: the model's suggestion, else 0.7)")->group(group);
-  app.add_option("--top-k", top_k, "keep the k most probable tokens; 0 is off")->group(group);
-  app.add_option("--top-p", top_p, "keep the smallest set with this probability; 1 is off (default: 0.95)")->group(group);
-  app.add_option("--min-p", min_p, "drop tokens below this share of the best one's probability")->group(group);
-  app.add_option("--typical", typical, "locally typical sampling; 1 is off")->group(group);
-  app.add_option("--repetition-penalty", repetition_penalty, "over prompt and output; 1 is off")->group(group);
-  app.add_option("--frequency-penalty", frequency_penalty, "per occurrence in the output")->group(group);
-  app.add_option("--presence-penalty", presence_penalty, "for tokens that are in the output")->group(group);
-  app.add_option("--logit-bias", logit_bias, "ID=V: add V to the logit of token ID (repeatable)")->group(group);
-  app.add_option("--stop", stop, "end before this text (repeatable)")->allow_extra_args(false)->group(group);
-  app.add_flag("--ignore-eos", ignore_eos, "go on after the model's end token")->group(group);
+  flags.Add("-n,--max-tokens", max_tokens, "most tokens to generate (default: until the model ends)")
+      ->range(1, std::numeric_limits<int>::max())->group(group);
+  flags.Add("--temperature", temperature, "0 is greedy (default: the model's suggestion, else 0.7)")->group(group);
+  flags.Add("--top-k", top_k, "keep the k most probable tokens; 0 is off")->group(group);
+  flags.Add("--top-p", top_p, "keep the smallest set with this probability; 1 is off (default: 0.95)")->group(group);
+  flags.Add("--min-p", min_p, "drop tokens below this share of the best one's probability")->group(group);
+  flags.Add("--typical", typical, "locally typical sampling; 1 is off")->group(group);
+  flags.Add("--repetition-penalty", repetition_penalty, "over prompt and output; 1 is off")->group(group);
+  flags.Add("--frequency-penalty", frequency_penalty, "per occurrence in the output")->group(group);
+  flags.Add("--presence-penalty", presence_penalty, "for tokens that are in the output")->group(group);
+  flags.Add("--logit-bias", logit_bias, "ID=V: add V to the logit of token ID (repeatable)")->group(group);
+  flags.Add("--stop", stop, "end before this text (repeatable)")->one_value_each()->group(group);
+  flags.AddSwitch("--ignore-eos", ignore_eos, "go on after the model's end token")->group(group);
 }
 
 Result<void> SamplingFlags::Apply(const CommonFlags& flags, SamplingParams suggested, SequenceRequest* request) const {

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "cli/common_flags.h"
+#include "cli/flags.h"
 #include "engine/engine.h"
 
 namespace hone {
@@ -19,7 +20,7 @@ struct SamplingFlags {
   bool ignore_eos = false;
   int max_tokens = 0;                   // 0: until the model ends or the context is full
 
-  void Add(CLI::App& app);
+  void Add(Flags& flags);
   // Fills sampling, stops and limits of a request; `suggested` is what holds where no flag is given.
   Result<void> Apply(const CommonFlags& flags, SamplingParams suggested, SequenceRequest* request) const;
 };

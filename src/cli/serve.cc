@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -30,31 +29,31 @@ std::string InShellQuotes(const std::string& text) {
 
 class ServeCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("MODEL", model_, "GGUF file, Hugging Face folder, OWNER/NAME once pulled, builtin or builtin-draft")
+  void AddFlags(Flags& flags) override {
+    flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, OWNER/NAME once pulled, builtin or builtin-draft")
         ->required();
-    app.add_option("--host", serve_.host, "address to listen on; 0.0.0.0 is every one")->capture_default_str();
-    app.add_option("--port", serve_.port, "port to listen on; 0 takes a free one and says which")
-        ->check(CLI::Range(0, 65535))
-        ->capture_default_str();
-    app.add_option("--name", name_, "what `model` in a request must say (default: the file's or folder's name)");
-    AddEngineFlags(app);
-    AddLimitFlags(app);
-    app.add_option("--api-keys", serve_.api_keys_file,
+    flags.Add("--host", serve_.host, "address to listen on; 0.0.0.0 is every one")->show_default();
+    flags.Add("--port", serve_.port, "port to listen on; 0 takes a free one and says which")
+        ->range(0, 65535)
+        ->show_default();
+    flags.Add("--name", name_, "what `model` in a request must say (default: the file's or folder's name)");
+    AddEngineFlags(flags);
+    AddLimitFlags(flags);
+    flags.Add("--api-keys", serve_.api_keys_file,
                    "file of API keys, \"name: key\" a line; closes every route but /health");
-    app.add_option("--admin-key", serve_.admin_key, "key that opens /admin/ (better given as HONE_ADMIN_KEY)");
-    app.add_option("--open", serve_.open_routes, "route that needs no key, like /metrics (repeatable)")
-        ->allow_extra_args(false);
-    app.add_option("--cors", serve_.cors, "origin that browsers may call from; * is any (default: none)");
-    app.add_option("--tls-cert", serve_.tls_cert_file,
+    flags.Add("--admin-key", serve_.admin_key, "key that opens /admin/ (better given as HONE_ADMIN_KEY)");
+    flags.Add("--open", serve_.open_routes, "route that needs no key, like /metrics (repeatable)")
+        ->one_value_each();
+    flags.Add("--cors", serve_.cors, "origin that browsers may call from; * is any (default: none)");
+    flags.Add("--tls-cert", serve_.tls_cert_file,
                    "certificate chain (PEM); with --tls-key the server speaks HTTPS");
-    app.add_option("--tls-key", serve_.tls_key_file, "private key of the certificate (PEM)");
-    app.add_option("--access-log", serve_.access_log, "file for one JSON line a request; - is stdout");
-    app.add_flag("--vllm-metrics", serve_.vllm_metrics, "/metrics has the names of vLLM too");
-    app.add_flag("--lenient-fields", serve_.lenient_fields, "unknown request fields are logged, not refused");
-    app.add_option("--drain-timeout", drain_s_, "seconds that requests at work have to end after a signal")
-        ->check(CLI::Range(0.0, 86400.0))
-        ->capture_default_str();
+    flags.Add("--tls-key", serve_.tls_key_file, "private key of the certificate (PEM)");
+    flags.Add("--access-log", serve_.access_log, "file for one JSON line a request; - is stdout");
+    flags.AddSwitch("--vllm-metrics", serve_.vllm_metrics, "/metrics has the names of vLLM too");
+    flags.AddSwitch("--lenient-fields", serve_.lenient_fields, "unknown request fields are logged, not refused");
+    flags.Add("--drain-timeout", drain_s_, "seconds that requests at work have to end after a signal")
+        ->range(0.0, 86400.0)
+        ->show_default();
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -105,55 +104,55 @@ class ServeCommand : public Command {
   }
 
  private:
-  void AddEngineFlags(CLI::App& app) {
-    app.add_option("--max-sequences", engine_.max_sequences, "sequences running at once")
-        ->check(CLI::Range(1, 1024))
-        ->capture_default_str();
-    app.add_option("--max-queue", engine_.max_queue, "sequences waiting; more are refused with 429")
-        ->check(CLI::Range(0, 1 << 20))
-        ->capture_default_str();
-    app.add_option("--kv-bytes", kv_bytes_,
+  void AddEngineFlags(Flags& flags) {
+    flags.Add("--max-sequences", engine_.max_sequences, "sequences running at once")
+        ->range(1, 1024)
+        ->show_default();
+    flags.Add("--max-queue", engine_.max_queue, "sequences waiting; more are refused with 429")
+        ->range(0, 1 << 20)
+        ->show_default();
+    flags.Add("--kv-bytes", kv_bytes_,
                    "memory for keys and values, like 2GiB (default: from context and free memory)")
-        ->transform(CLI::AsSizeValue(false));
-    app.add_option("--step-ms", engine_.step_ms,
+        ->bytes();
+    flags.Add("--step-ms", engine_.step_ms,
                    "target of a step while streams run, in ms: prompts are cut to fit; 0: uncut")
-        ->check(CLI::Range(0.0, 1e6))
-        ->capture_default_str();
-    app.add_option("--policy", engine_.policy, "who runs first")->capture_default_str();
-    app.add_flag("!--no-prefix-cache", engine_.prefix_cache, "keep no computed prompts for later ones");
+        ->range(0.0, 1e6)
+        ->show_default();
+    flags.Add("--policy", engine_.policy, "who runs first")->show_default();
+    flags.AddSwitch("!--no-prefix-cache", engine_.prefix_cache, "keep no computed prompts for later ones");
   }
 
-  void AddLimitFlags(CLI::App& app) {
+  void AddLimitFlags(Flags& flags) {
     HttpLimits& http = serve_.limits;
-    app.add_option("--max-requests", serve_.request_limits.requests,
+    flags.Add("--max-requests", serve_.request_limits.requests,
                    "requests at work at once; more are refused with 429")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    app.add_option("--max-prompt-tokens", serve_.request_limits.prompt_tokens,
+        ->range(1, 1 << 20)
+        ->show_default();
+    flags.Add("--max-prompt-tokens", serve_.request_limits.prompt_tokens,
                    "tokens of a prompt (default: the context)")
-        ->check(CLI::Range(1, 1 << 30));
-    app.add_option("--max-output-tokens", serve_.request_limits.output_tokens,
+        ->range(1, 1 << 30);
+    flags.Add("--max-output-tokens", serve_.request_limits.output_tokens,
                    "tokens of an answer (default: the context)")
-        ->check(CLI::Range(1, 1 << 30));
-    app.add_option("--queue-timeout", engine_.queue_timeout_s, "seconds that a sequence may wait for its turn; 0: any")
-        ->check(CLI::Range(0.0, 1e6))
-        ->capture_default_str();
-    app.add_option("--request-timeout", engine_.request_timeout_s, "seconds that an answer may take; 0: any")
-        ->check(CLI::Range(0.0, 1e6))
-        ->capture_default_str();
-    app.add_option("--max-body", http.body_bytes, "bytes of a request's body, like 8MiB (default: 32MiB)")
-        ->transform(CLI::AsSizeValue(false));
-    app.add_option("--max-header", http.header_bytes, "bytes of a request's headers (default: 32KiB)")
-        ->transform(CLI::AsSizeValue(false));
-    app.add_option("--max-connections", http.connections, "connections open at once; more are refused with 503")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    app.add_option("--slow-client", http.write_s, "seconds without the client taking a byte after which it is dropped")
-        ->check(CLI::Range(0.1, 1e6))
-        ->capture_default_str();
-    app.add_option("--ping", http.ping_s, "seconds of silence of a stream after which a comment is sent")
-        ->check(CLI::Range(0.1, 1e6))
-        ->capture_default_str();
+        ->range(1, 1 << 30);
+    flags.Add("--queue-timeout", engine_.queue_timeout_s, "seconds that a sequence may wait for its turn; 0: any")
+        ->range(0.0, 1e6)
+        ->show_default();
+    flags.Add("--request-timeout", engine_.request_timeout_s, "seconds that an answer may take; 0: any")
+        ->range(0.0, 1e6)
+        ->show_default();
+    flags.Add("--max-body", http.body_bytes, "bytes of a request's body, like 8MiB (default: 32MiB)")
+        ->bytes();
+    flags.Add("--max-header", http.header_bytes, "bytes of a request's headers (default: 32KiB)")
+        ->bytes();
+    flags.Add("--max-connections", http.connections, "connections open at once; more are refused with 503")
+        ->range(1, 1 << 20)
+        ->show_default();
+    flags.Add("--slow-client", http.write_s, "seconds without the client taking a byte after which it is dropped")
+        ->range(0.1, 1e6)
+        ->show_default();
+    flags.Add("--ping", http.ping_s, "seconds of silence of a stream after which a comment is sent")
+        ->range(0.1, 1e6)
+        ->show_default();
   }
 
   Result<void> CheckPolicy() const {

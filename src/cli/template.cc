@@ -1,5 +1,4 @@
 // hone template: the text that a model's chat template (or a .jinja file) makes of a conversation.
-#include <CLI/CLI.hpp>
 
 #include "cli/command.h"
 #include "cli/exit_codes.h"
@@ -12,12 +11,12 @@ namespace {
 
 class TemplateCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("MODEL-or-FILE.jinja", model_, "a model with a chat template, or a file that holds one")->required();
-    app.add_option("-m,--messages", messages_,
+  void AddFlags(Flags& flags) override {
+    flags.Add("MODEL-or-FILE.jinja", model_, "a model with a chat template, or a file that holds one")->required();
+    flags.Add("-m,--messages", messages_,
                    "JSON file: {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true, ...}; "
                    "every other key is a template variable; - is standard input")->required();
-    app.add_option("--now", now_, "the clock of strftime_now, like 2026-01-02T03:04:05 (default: the system's)");
+    flags.Add("--now", now_, "the clock of strftime_now, like 2026-01-02T03:04:05 (default: the system's)");
   }
 
   Result<int> Run(const CommonFlags&) override {

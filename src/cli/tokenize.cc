@@ -1,5 +1,4 @@
 // hone tokenize: text to a JSON array of ids, or with --decode an array to text.
-#include <CLI/CLI.hpp>
 
 #include "cli/command.h"
 #include "cli/exit_codes.h"
@@ -12,16 +11,16 @@ namespace {
 
 class TokenizeCommand : public Command {
  public:
-  void AddFlags(CLI::App& app) override {
-    app.add_option("MODEL", model_, "GGUF file or Hugging Face folder; its vocabulary is enough")->required();
-    prompt_option_ = app.add_option("-p,--prompt", prompt_, "the text");
-    auto* file = app.add_option("-f,--file", file_, "read the text from this file; - is standard input");
-    auto* decode = app.add_option("--decode", decode_, "turn this file's JSON array of ids into text instead");
+  void AddFlags(Flags& flags) override {
+    flags.Add("MODEL", model_, "GGUF file or Hugging Face folder; its vocabulary is enough")->required();
+    prompt_option_ = flags.Add("-p,--prompt", prompt_, "the text");
+    auto* file = flags.Add("-f,--file", file_, "read the text from this file; - is standard input");
+    auto* decode = flags.Add("--decode", decode_, "turn this file's JSON array of ids into text instead");
     prompt_option_->excludes(file)->excludes(decode);
     file->excludes(decode);
-    app.add_flag("--add-special", add_special_, "add what the tokenizer adds by itself (BOS, EOS ...)");
-    app.add_flag("--parse-special", parse_special_, "special tokens written in the text become their ids");
-    app.add_flag("--skip-special", skip_special_, "with --decode: special tokens leave no text");
+    flags.AddSwitch("--add-special", add_special_, "add what the tokenizer adds by itself (BOS, EOS ...)");
+    flags.AddSwitch("--parse-special", parse_special_, "special tokens written in the text become their ids");
+    flags.AddSwitch("--skip-special", skip_special_, "with --decode: special tokens leave no text");
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -35,7 +34,7 @@ class TokenizeCommand : public Command {
     std::string text = prompt_;
     if (!file_.empty()) {
       HONE_TRY(text, ReadText(file_));
-    } else if (prompt_option_->count() == 0) {
+    } else if (!prompt_option_->given()) {
       return UsageError("no text: give -p TEXT, -f FILE or --decode FILE");
     }
     WriteOut(FormatIds(tokenizer->Encode(text, {.add_special = add_special_, .parse_special = parse_special_})) + "\n");
@@ -43,7 +42,7 @@ class TokenizeCommand : public Command {
   }
 
  private:
-  CLI::Option* prompt_option_ = nullptr;
+  Flag* prompt_option_ = nullptr;
   std::string model_, prompt_, file_, decode_;
   bool add_special_ = false, parse_special_ = false, skip_special_ = false;
 };
