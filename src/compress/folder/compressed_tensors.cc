@@ -78,19 +78,26 @@ class PackQuantized : public LinearFormat {
         }
       }
     });
-    const int64_t shape[2] = {m.rows, m.columns};
-    std::memcpy(out[2].data(), shape, sizeof(shape));
-    if (scheme_.symmetric) return;
-    // Packed down the columns: the words of one column lie a row of groups apart.
-    std::vector<std::byte> column(out[3].size() / groups);
-    for (int64_t g = 0; g < groups; ++g) {
-      std::fill(column.begin(), column.end(), std::byte{0});
-      BitWriter packed(column.data());
-      for (int64_t r = 0; r < m.rows; ++r)
-        packed.Put(r, scheme_.bits, static_cast<uint32_t>(zeros[r * groups + g] - LowestCode(spec_)));
-      for (size_t w = 0; w < column.size() / 4; ++w)
-        std::memcpy(out[3].data() + 4 * (w * groups + g), column.data() + 4 * w, 4);
-    }
+    PutShapeAndZeros(m.rows, m.columns, zeros, out);
+  }
+
+  bool takes_codes() const override { return true; }
+  void EncodeCodes(const LinearCodes& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
+    const int64_t groups = m.columns / Group(m.columns);
+    const size_t row_bytes = out[0].size() / m.rows, scale_bytes = BytesFor(m.dtype, 1);
+    std::vector<int8_t> zeros(m.grids.size());
+    threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
+      for (size_t r = begin; r < end; ++r) {
+        BitWriter packed(out[0].data() + r * row_bytes);
+        for (int64_t i = 0; i < m.columns; ++i) packed.Put(i, scheme_.bits, m.codes[r * m.columns + i]);
+        for (int64_t g = 0; g < groups; ++g) {
+          const Grid& grid = m.grids[r * groups + g];
+          StoreAs(m.dtype, grid.scale, out[1].data() + (r * groups + g) * scale_bytes);
+          zeros[r * groups + g] = static_cast<int8_t>(static_cast<int>(grid.zero) + LowestCode(spec_));
+        }
+      }
+    });
+    PutShapeAndZeros(m.rows, m.columns, zeros, out);
   }
 
   void Decode(std::span<const std::span<const std::byte>> out, int64_t rows, int64_t columns, DType dtype,
@@ -121,9 +128,10 @@ class PackQuantized : public LinearFormat {
   std::string ConfigJson(DType) const override {
     const bool channel = scheme_.group == 0;
     return Config("pack-quantized",
-                  fmt::format("{{\"dynamic\": false, \"group_size\": {}, \"num_bits\": {}, \"observer\": "
+                  fmt::format("{{{}\"dynamic\": false, \"group_size\": {}, \"num_bits\": {}, \"observer\": "
                               "\"memoryless_minmax\", \"strategy\": \"{}\", "
                               "\"symmetric\": {}, \"type\": \"int\"}}",
+                              scheme_.method == "gptq" && scheme_.order == "static" ? "\"actorder\": \"weight\", " : "",
                               channel ? "null" : std::to_string(scheme_.group), scheme_.bits,
                               channel ? "channel" : "group", scheme_.symmetric),
                   "null");
@@ -131,6 +139,23 @@ class PackQuantized : public LinearFormat {
 
  private:
   int64_t Group(int64_t columns) const { return scheme_.group > 0 ? scheme_.group : columns; }
+
+  void PutShapeAndZeros(int64_t rows, int64_t columns, const std::vector<int8_t>& zeros,
+                        std::span<std::vector<std::byte>> out) const {
+    const int64_t groups = columns / Group(columns), shape[2] = {rows, columns};
+    std::memcpy(out[2].data(), shape, sizeof(shape));
+    if (scheme_.symmetric) return;
+    // Packed down the columns: the words of one column lie a row of groups apart.
+    std::vector<std::byte> column(out[3].size() / groups);
+    for (int64_t g = 0; g < groups; ++g) {
+      std::fill(column.begin(), column.end(), std::byte{0});
+      BitWriter packed(column.data());
+      for (int64_t r = 0; r < rows; ++r)
+        packed.Put(r, scheme_.bits, static_cast<uint32_t>(zeros[r * groups + g] - LowestCode(spec_)));
+      for (size_t w = 0; w < column.size() / 4; ++w)
+        std::memcpy(out[3].data() + 4 * (w * groups + g), column.data() + 4 * w, 4);
+    }
+  }
 
   // In the model's dtype, step by step.
   Grid FindStoredGrid(const float* x, int64_t n, DType dtype) const {
@@ -265,6 +290,8 @@ class Fp4Packed : public LinearFormat {
 Result<std::unique_ptr<LinearFormat>> MakePackQuantized(const LinearScheme& scheme) {
   if (scheme.bits < 2 || scheme.bits > 8)
     return UsageError("compressed-tensors packs 2 to 8 bits, not --bits " + std::to_string(scheme.bits));
+  if (scheme.method == "gptq" && scheme.order == "activation")
+    return UsageError("compressed-tensors holds no groups in another order; --order static or group, or --format gptq");
   return std::unique_ptr<LinearFormat>(new PackQuantized(scheme));
 }
 Result<std::unique_ptr<LinearFormat>> MakeFloatQuantized(const LinearScheme&) {

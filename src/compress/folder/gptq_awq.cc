@@ -1,5 +1,6 @@
 // The formats of GPTQ and AWQ (GEMM): codes 0 .. 2^b - 1 with a zero point, one F16 scale a group, matrices turned to
-// [in, out]. Rounded to nearest here: what makes a good code is the business of the methods, not of the format.
+// [in, out]. Encode rounds to nearest; EncodeCodes takes what a better
+// method has chosen.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,8 +59,7 @@ class TurnedFormat : public LinearFormat {
           grid.scale = F16ToF32(std::max<uint16_t>(1, F32ToF16(grid.scale)));  // as stored; never 0
           if (!scheme_.symmetric && !awq_)
             grid.zero = std::clamp(grid.zero, 0.0f, static_cast<float>(HighestCode(spec_)));
-          const uint16_t half = F32ToF16(grid.scale);
-          std::memcpy(out[2].data() + 2 * (g * m.rows + static_cast<int64_t>(r)), &half, 2);
+          PutGrid(grid, m.rows, static_cast<int64_t>(r), g, out);
           zeros[r * groups + g] = static_cast<uint8_t>(grid.zero);
           for (int64_t i = 0; i < group; ++i)
             codes[r * m.columns + g * group + i] = static_cast<uint8_t>(EncodeUniform(spec_, grid, x[i]));
@@ -70,7 +70,24 @@ class TurnedFormat : public LinearFormat {
       PackAwq(codes, zeros, m.rows, m.columns, groups, out);
     } else {
       PackGptq(codes, zeros, m.rows, m.columns, groups, out);
+      for (int64_t i = 0; i < m.columns; ++i) PutGroup(i, static_cast<int32_t>(i / group), out);
     }
+  }
+
+  bool takes_codes() const override { return true; }
+  DType scale_type(DType) const override { return DType::kF16; }
+  void EncodeCodes(const LinearCodes& m, std::span<std::vector<std::byte>> out, ThreadPool&) const override {
+    const int64_t groups = m.columns / Group(m.columns);
+    std::vector<uint8_t> zeros(m.grids.size());
+    for (int64_t r = 0; r < m.rows; ++r) {
+      for (int64_t g = 0; g < groups; ++g) {
+        PutGrid(m.grids[r * groups + g], m.rows, r, g, out);
+        zeros[r * groups + g] = static_cast<uint8_t>(m.grids[r * groups + g].zero);
+      }
+    }
+    if (awq_) return PackAwq(m.codes, zeros, m.rows, m.columns, groups, out);
+    PackGptq(m.codes, zeros, m.rows, m.columns, groups, out);
+    for (int64_t i = 0; i < m.columns; ++i) PutGroup(i, m.group_of[i], out);
   }
 
   void Decode(std::span<const std::span<const std::byte>> out, int64_t rows, int64_t columns, DType, int64_t first,
@@ -80,7 +97,7 @@ class TurnedFormat : public LinearFormat {
     const uint32_t mask = (1u << bits) - 1;
     for (int64_t r = first; r < first + count; ++r) {
       for (int64_t i = 0; i < columns; ++i) {
-        const int64_t g = i / group;
+        const int64_t g = awq_ ? i / group : GroupOf(out[3], i);
         uint32_t code = 0, zero = 0;
         if (awq_) {
           code = GetBits(out[0].data() + i * rows / 2, AwqPlace(r), 4);
@@ -111,11 +128,12 @@ class TurnedFormat : public LinearFormat {
     }
     const char* version = scheme_.symmetric ? "gptq" : "gptq_v2";
     return fmt::format(
-        "{{\"bits\": {}, \"checkpoint_format\": \"{}\", \"desc_act\": false, \"format\": \"{}\", \"group_size\": {}, "
+        "{{\"bits\": {}, \"checkpoint_format\": \"{}\", \"desc_act\": {}, \"format\": \"{}\", \"group_size\": {}, "
         "\"lm_head\": false, "
         "\"meta\": {{\"quantizer\": [\"hone:{}\"]}}, \"pack_dtype\": \"int32\", \"quant_method\": \"gptq\", \"sym\": "
         "{}}}",
-        scheme_.bits, version, version, group, HONE_VERSION, scheme_.symmetric);
+        scheme_.bits, version, scheme_.method == "gptq" && scheme_.order == "activation", version, group, HONE_VERSION,
+        scheme_.symmetric);
   }
   std::vector<std::pair<std::string, std::string>> Files(DType dtype) const override {
     if (awq_) return {};
@@ -130,7 +148,7 @@ class TurnedFormat : public LinearFormat {
     return static_cast<uint64_t>(r / 8 * 8 + kNibble[r % 8]);
   }
 
-  static void PackAwq(const std::vector<uint8_t>& codes, const std::vector<uint8_t>& zeros, int64_t rows,
+  static void PackAwq(std::span<const uint8_t> codes, const std::vector<uint8_t>& zeros, int64_t rows,
                       int64_t columns, int64_t groups, std::span<std::vector<std::byte>> out) {
     for (int64_t i = 0; i < columns; ++i) {
       BitWriter words(out[0].data() + i * rows / 2);
@@ -142,7 +160,7 @@ class TurnedFormat : public LinearFormat {
     }
   }
 
-  void PackGptq(const std::vector<uint8_t>& codes, const std::vector<uint8_t>& zeros, int64_t rows, int64_t columns,
+  void PackGptq(std::span<const uint8_t> codes, const std::vector<uint8_t>& zeros, int64_t rows, int64_t columns,
                 int64_t groups, std::span<std::vector<std::byte>> out) const {
     const int bits = scheme_.bits;
     const uint32_t mask = (1u << bits) - 1;
@@ -159,10 +177,19 @@ class TurnedFormat : public LinearFormat {
       for (int64_t r = 0; r < rows; ++r)
         words.Put(r, bits, (zeros[r * groups + g] - (scheme_.symmetric ? 1u : 0u)) & mask);
     }
-    for (int64_t i = 0; i < columns; ++i) {
-      const int32_t g = static_cast<int32_t>(i / Group(columns));
-      std::memcpy(out[3].data() + 4 * i, &g, 4);
-    }
+  }
+
+  static void PutGrid(const Grid& grid, int64_t rows, int64_t r, int64_t g, std::span<std::vector<std::byte>> out) {
+    const uint16_t half = F32ToF16(grid.scale);
+    std::memcpy(out[2].data() + 2 * (g * rows + r), &half, 2);
+  }
+  static void PutGroup(int64_t column, int32_t group, std::span<std::vector<std::byte>> out) {
+    std::memcpy(out[3].data() + 4 * column, &group, 4);
+  }
+  static int32_t GroupOf(std::span<const std::byte> g_idx, int64_t column) {
+    int32_t group;
+    std::memcpy(&group, g_idx.data() + 4 * column, 4);
+    return group;
   }
 
   const LinearScheme scheme_;
@@ -182,6 +209,8 @@ Result<std::unique_ptr<LinearFormat>> MakeGptqFormat(const LinearScheme& scheme)
 Result<std::unique_ptr<LinearFormat>> MakeAwqFormat(const LinearScheme& scheme) {
   if (scheme.bits != 4) return UsageError("the awq format holds 4 bits, not --bits " + std::to_string(scheme.bits));
   if (scheme.symmetric) return UsageError("the awq format has zero points: give --asym");
+  if (scheme.method == "gptq" && scheme.order == "activation")
+    return UsageError("the awq format holds no groups in another order; --order static or group, or --format gptq");
   return std::unique_ptr<LinearFormat>(new TurnedFormat(scheme, true));
 }
 

@@ -23,6 +23,10 @@ Result<std::unique_ptr<LinearFormat>> MakeLinearFormat(const LinearScheme& schem
                     known);
 }
 
+void LinearFormat::EncodeCodes(const LinearCodes&, std::span<std::vector<std::byte>>, ThreadPool&) const {
+  HONE_CHECK(false, "this format takes no codes");
+}
+
 float RoundTo(DType dtype, float x) {
   return dtype == DType::kF16 ? F16ToF32(F32ToF16(x)) : dtype == DType::kBF16 ? Bf16ToF32(F32ToBf16(x)) : x;
 }

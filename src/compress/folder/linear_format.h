@@ -11,16 +11,20 @@
 
 #include "base/result.h"
 #include "base/threads.h"
+#include "compress/numbers/uniform.h"
 #include "formats/named_tensor.h"
 
 namespace hone {
 
 struct LinearScheme {
-  std::string method;  // rtn, fp8, mxfp4, nvfp4, nf4, fp4, llm-int8
+  std::string method;  // rtn, gptq, fp8, mxfp4, nvfp4, nf4, fp4, llm-int8
   std::string format;  // compressed-tensors, gptq, awq, bitsandbytes
   int bits = 4;
   int64_t group = 128;  // columns; 0: a whole row
   bool symmetric = true;
+  // gptq: the order of columns. group: groups stay whole; static: by activation, groups as they lie; activation: by
+  // activation, groups in that order (the file tells each column's group); natural.
+  std::string order = "group";
 };
 
 struct LinearWeight {
@@ -28,6 +32,15 @@ struct LinearWeight {
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kBF16;  // of the original: F32, F16 or BF16
   float shared_amax = 0;       // largest |w| of the layers that one engine fuses with this one (q, k, v; gate, up)
+};
+
+// Codes that a method has chosen for a layer [rows, columns].
+struct LinearCodes {
+  int64_t rows = 0, columns = 0;
+  DType dtype = DType::kBF16;           // of the original
+  std::span<const uint8_t> codes;       // [rows, columns], 0 .. 2^b - 1
+  std::span<const Grid> grids;          // [rows, groups]; scales as the format stores them, whole zeros in the codes' range
+  std::span<const int32_t> group_of;    // [columns]
 };
 
 class LinearFormat {
@@ -42,6 +55,11 @@ class LinearFormat {
   // Their bytes, in that order. outputs[i] has the size of Outputs()[i].
   virtual void Encode(const LinearWeight& weight, std::span<std::vector<std::byte>> outputs,
                       ThreadPool& threads) const = 0;
+  // The same from codes. REQUIRES: takes_codes().
+  virtual bool takes_codes() const { return false; }
+  virtual DType scale_type(DType dtype) const { return dtype; }
+  virtual void EncodeCodes(const LinearCodes& codes, std::span<std::vector<std::byte>> outputs,
+                           ThreadPool& threads) const;
   // What a reader makes of them: rows [first, first + count) to w.
   virtual void Decode(std::span<const std::span<const std::byte>> outputs, int64_t rows, int64_t columns, DType dtype,
                       int64_t first, int64_t count, float* w) const = 0;

@@ -13,6 +13,7 @@
 #include <set>
 #include <sstream>
 
+#include "compress/gptq/gptq.h"
 #include "compress/work_file.h"
 #include "formats/safetensors.h"
 #include "formats/safetensors_writer.h"
@@ -25,36 +26,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Layers that engines run as one matrix, and that must share NVFP4's tensor scale. "": a layer of its own.
-std::string FusedGroup(const std::string& canonical) {
-  const std::string layer = canonical.substr(0, canonical.find('.', 4) + 1);
-  const std::string part = canonical.substr(layer.size());
-  if (part.starts_with("attn_q.") || part.starts_with("attn_k.") || part.starts_with("attn_v.")) return layer + "qkv";
-  if (part.starts_with("ffn_gate") || part.starts_with("ffn_up")) {  // of one expert
-    return layer + "gate_up" + (part.find("shexp") != std::string::npos ? "_shexp" : "") + part.substr(part.find('.'));
-  }
-  return "";
-}
-
-struct Linear {
-  std::string name, group;  // in the file; of layers that are fused
-};
-
 // The linear layers of a folder by their names there, in the order of the model.
-Result<std::vector<Linear>> FindLinears(const Checkpoint& checkpoint) {
+Result<std::vector<LayerUnit>> FindLinears(const Checkpoint& checkpoint) {
   HONE_TRY(const Family* family, FindFamily(checkpoint));
   HONE_TRY(const ModelConfig config, ReadModelConfig(checkpoint));
   HONE_TRY(const WeightMap map, WeightMap::Make(checkpoint, *family, config));
-  std::vector<Linear> linears;
-  std::set<std::string> seen;  // parts of a fused tensor share it
-  for (const Weight& weight : map.weights()) {
-    const bool layer =
-        weight.name.starts_with("blk.") && weight.name.ends_with(".weight") && weight.view.shape.rank() == 2;
-    const bool router = weight.name.find("ffn_gate_inp") != std::string::npos;
-    if (layer && !router && seen.insert(weight.file_name).second)
-      linears.push_back({weight.file_name, FusedGroup(weight.name)});
-  }
-  return linears;
+  return ListLayerUnits(map, false);
 }
 
 std::string Module(const std::string& name) { return name.substr(0, name.size() - std::string_view(".weight").size()); }
@@ -85,11 +62,11 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
     return InvalidInput(checkpoint.path() +
                         ": quantised already (config.json has quantization_config); start from the original");
   }
-  HONE_TRY(const std::vector<Linear> linears, FindLinears(checkpoint));
+  HONE_TRY(const std::vector<LayerUnit> linears, FindLinears(checkpoint));
   FolderPlan plan;
   std::string refused;
   uint64_t largest = 0;
-  for (const Linear& linear : linears) {
+  for (const LayerUnit& linear : linears) {
     const TensorView& view = checkpoint.FindTensor(linear.name)->view;
     if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16) {
       return InvalidInput(fmt::format("{}: {} is {}, wanted F32, F16 or BF16; start from the original",
@@ -150,9 +127,10 @@ class Job {
     if (report_.resumed_tensors > plan_.tensors.size())
       return InvalidInput(path_ + ".partial: does not fit the plan; start again without --resume");
     if (format_.needs_shared_amax()) HONE_RETURN_IF_ERROR(FindSharedAmax());
+    if (scheme_.method == "gptq") HONE_RETURN_IF_ERROR(RunGptq(*work));
     uint64_t done = 0;
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
-      if (i >= report_.resumed_tensors) {
+      if (i >= work->pieces().size()) {
         if (run_.progress && !run_.progress("quantising", done, total_)) return Stopped();
         const Result<void> quantized = Quantize(plan_.tensors[i], *work);
         if (!quantized && quantized.error().code == ErrorCode::kInvalidInput) work->Remove();  // no resuming helps
@@ -183,6 +161,14 @@ class Job {
     uint64_t hash =
         hone::Fingerprint(fmt::format("{} {} {} {} {} {}", DescribeWeights(checkpoint_.path()), scheme_.method,
                                       scheme_.format, scheme_.bits, scheme_.group, scheme_.symmetric));
+    if (run_.gptq != nullptr) {
+      const auto& tokens = run_.gptq->text->tokens;
+      hash = hone::Fingerprint({reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(tokens[0])}, hash);
+      hash = hone::Fingerprint(
+          fmt::format("{} {} {} {} {} {}", scheme_.order, run_.gptq->text->chunk_tokens, run_.gptq->options.damping,
+                      run_.gptq->options.matrix_by_matrix, run_.gptq->options.moments_bytes, IsaName(runtime_.isa)),
+          hash);
+    }
     for (const FolderTensor& t : plan_.tensors)
       hash = hone::Fingerprint(fmt::format("{} {} {} {};", t.name, t.rows, t.columns, t.bytes), hash);
     return hash;
@@ -225,14 +211,84 @@ class Job {
   }
 
   Result<void> FindSharedAmax() {
-    HONE_TRY(const std::vector<Linear> linears, FindLinears(checkpoint_));
-    for (const Linear& linear : linears) groups_[linear.name] = linear.group.empty() ? linear.name : linear.group;
+    HONE_TRY(const std::vector<LayerUnit> linears, FindLinears(checkpoint_));
+    for (const LayerUnit& linear : linears) groups_[linear.name] = linear.input;
     std::vector<float> w;
     for (const FolderTensor& tensor : plan_.tensors) {
       HONE_RETURN_IF_ERROR(Load(tensor, &w));
       float& amax = amax_[groups_.at(tensor.name)];
       for (const float x : w) amax = std::max(amax, std::fabs(x));
     }
+    return {};
+  }
+
+  // One piece a tensor, as Quantize makes it.
+  class GptqCodec : public UnitCodec {
+   public:
+    GptqCodec(const LinearFormat& format, const LinearScheme& scheme, const Runtime& runtime)
+        : format_(format), scheme_(scheme), runtime_(runtime) {}
+    size_t piece_bytes(const LayerUnit& unit) const override {
+      size_t bytes = 0;
+      for (const TensorInfo& info : Outputs(unit)) bytes += info.bytes();
+      return bytes;
+    }
+    ColumnOrder order(const LayerUnit&) const override {
+      if (scheme_.order == "natural") return ColumnOrder::kNatural;
+      return scheme_.order == "group" ? ColumnOrder::kGroupAware : ColumnOrder::kActivation;
+    }
+    int64_t order_group(const LayerUnit&) const override { return scheme_.group; }
+    Result<void> Encode(const LayerUnit& unit, std::span<const float> w, const GptqFactor& factor,
+                        std::span<std::byte> piece) override {
+      GptqOptions options{.grid = {GridRule::kGptq, scheme_.bits, scheme_.symmetric},
+                          .group = scheme_.group,
+                          .order = order(unit),
+                          .static_groups = scheme_.order == "static",
+                          .isa = runtime_.isa,
+                          .fresh_grids = true,
+                          .search_scale = true,
+                          .scale_type = format_.scale_type(unit.view.type)};
+      const GptqResult result = QuantizeGptq(w, unit.rows(), factor, options, *runtime_.threads);
+      std::vector<std::vector<std::byte>> outputs;
+      for (const TensorInfo& info : Outputs(unit)) outputs.emplace_back(info.bytes());
+      format_.EncodeCodes({unit.rows(), unit.columns(), unit.view.type, result.codes, result.grids, result.group_of},
+                          outputs, *runtime_.threads);
+      for (const auto& output : outputs) {
+        std::memcpy(piece.data(), output.data(), output.size());
+        piece = piece.subspan(output.size());
+      }
+      return {};
+    }
+    void Decode(const LayerUnit& unit, std::span<const std::byte> piece, std::span<float> w) override {
+      std::vector<std::span<const std::byte>> outputs;
+      for (const TensorInfo& info : Outputs(unit)) {
+        outputs.push_back(piece.subspan(0, info.bytes()));
+        piece = piece.subspan(info.bytes());
+      }
+      runtime_.threads->ParallelFor(static_cast<size_t>(unit.rows()), 1, [&](size_t begin, size_t end) {
+        format_.Decode(outputs, unit.rows(), unit.columns(), unit.view.type, static_cast<int64_t>(begin),
+                       static_cast<int64_t>(end - begin), w.data() + begin * unit.columns());
+      });
+    }
+
+   private:
+    std::vector<TensorInfo> Outputs(const LayerUnit& unit) const {
+      return format_.Outputs(Module(unit.name), unit.rows(), unit.columns(), unit.view.type);
+    }
+    const LinearFormat& format_;
+    const LinearScheme& scheme_;
+    const Runtime& runtime_;
+  };
+
+  Result<void> RunGptq(WorkFile& work) {
+    HONE_CHECK(run_.gptq != nullptr && format_.takes_codes());
+    GptqCodec codec(format_, scheme_, runtime_);
+    const std::vector<LayerUnit> units = ListLayerUnits(run_.gptq->walk->map(), false);
+    HONE_CHECK(units.size() == plan_.tensors.size());
+    auto report =
+        QuantizeLayers(*run_.gptq->walk, units, *run_.gptq->text, codec, run_.gptq->options, work, runtime_);
+    if (!report && report.error().code == ErrorCode::kInvalidInput) work.Remove();
+    if (!report) return report.error();
+    report_.layerwise = std::move(*report);
     return {};
   }
 

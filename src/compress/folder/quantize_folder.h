@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "base/runtime.h"
 #include "compress/folder/linear_format.h"
+#include "compress/layerwise/layer_quantizer.h"
 #include "formats/checkpoint.h"
 
 namespace hone {
@@ -32,7 +33,15 @@ struct FolderPlan {
 // Errors: GGUF input, input that is quantised already, a layer whose shape the format cannot hold (all are named).
 Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format);
 
+// What GPTQ needs beside the format.
+struct FolderGptq {
+  LayerWalk* walk = nullptr;
+  const CalibrationText* text = nullptr;
+  LayerwiseOptions options;  // progress and damping included
+};
+
 struct FolderReport {
+  LayerwiseReport layerwise;  // units as the plan's tensors; empty without GPTQ
   std::vector<double> relative_error, max_error;  // as the plan's tensors
   double overall_error = 0, quantize_s = 0, verify_s = 0;
   size_t resumed_tensors = 0;
@@ -40,6 +49,7 @@ struct FolderReport {
 
 struct FolderRun {
   bool resume = false;
+  const FolderGptq* gptq = nullptr;  // for method gptq
   bool overwrite = false;  // what has the name already is replaced when the new folder is complete
   std::function<bool(const char* stage, uint64_t done, uint64_t total)> progress;  // bytes of the input; false stops
 };

@@ -1,0 +1,462 @@
+// See layer_quantizer.h.
+#include "compress/layerwise/layer_quantizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/check.h"
+#include "cache/block_pool.h"
+#include "cache/kv_cache.h"
+#include "kernels/dense/subtract.h"
+#include "kernels/dequantize/dequantize.h"
+#include "tensor/float16.h"
+
+namespace hone {
+namespace {
+
+constexpr int64_t kSampledRows = 64;  // of a unit, for its output error
+
+// One layer's cache, whatever the layer's index.
+class OneLayer final : public KvLayers {
+ public:
+  explicit OneLayer(const KvCache& cache) : cache_(cache) {}
+  KvView View(int, const int32_t* blocks) const override { return cache_.View(0, blocks); }
+
+ private:
+  const KvCache& cache_;
+};
+
+void StoreRows(DType type, const float* from, int64_t n, std::byte* to) {
+  if (type == DType::kF32) return void(std::memcpy(to, from, n * sizeof(float)));
+  uint16_t* half = reinterpret_cast<uint16_t*>(to);
+  for (int64_t i = 0; i < n; ++i) half[i] = type == DType::kF16 ? F32ToF16(from[i]) : F32ToBf16(from[i]);
+}
+
+class Job {
+ public:
+  Job(LayerWalk& walk, const std::vector<LayerUnit>& units, const CalibrationText& text, UnitCodec& codec,
+      const LayerwiseOptions& options, WorkFile& work, const Runtime& runtime)
+      : walk_(walk),
+        units_(units),
+        text_(text),
+        codec_(codec),
+        options_(options),
+        work_(work),
+        runtime_(runtime),
+        cache_({KvType::kF32, 1, walk.config().kv_heads, walk.config().head_width,
+                BlockPool::BlocksFor(text.chunk_tokens)}),
+        layers_(cache_),
+        blocks_(cache_.shape().blocks) {
+    std::iota(blocks_.begin(), blocks_.end(), 0);
+  }
+
+  Result<LayerwiseReport> Run() {
+    HONE_RETURN_IF_ERROR(EmbedText());
+    report_.units.resize(units_.size());
+    resumed_ = work_.pieces().size();
+    if (resumed_ > units_.size()) return InvalidInput("the work file holds more than this job; start again");
+    if (resumed_ > 0) {
+      HONE_TRY(earlier_, work_.Map());
+    }
+    size_t begin = 0;
+    uint64_t offset = 0;
+    for (int layer = 0; layer < walk_.config().layers; ++layer) {
+      size_t end = begin;
+      while (end < units_.size() && units_[end].layer == layer) ++end;
+      for (size_t i = begin; i < std::min(end, resumed_); ++i) {
+        if (work_.pieces()[i] != codec_.piece_bytes(units_[i]))
+          return InvalidInput("the work file does not fit the plan; start again without --resume");
+        replaced_[i] = Restore(i, {earlier_->bytes().data() + offset, work_.pieces()[i]});
+        offset += work_.pieces()[i];
+        report_.units[i].resumed = true;
+      }
+      if (end > resumed_) HONE_RETURN_IF_ERROR(QuantizeLayer(layer, std::max(begin, resumed_), end));
+      if (layer + 1 < walk_.config().layers) HONE_RETURN_IF_ERROR(Advance(layer));
+      replaced_.clear();
+      begin = end;
+    }
+    HONE_CHECK(begin == units_.size());
+    return std::move(report_);
+  }
+
+ private:
+  static Error Stopped() { return {ErrorCode::kCancelled, "stopped; --resume goes on from here"}; }
+
+  bool Tell(int layer, double share, const std::string& what) const {
+    if (!options_.progress) return true;
+    const double layers = walk_.config().layers;
+    return options_.progress((layer + share) / layers, fmt::format("layer {} of {}: {}", layer + 1, layers, what));
+  }
+
+  Result<void> EmbedText() {
+    const uint64_t size = static_cast<uint64_t>(text_.chunk_tokens), total = text_.tokens.size();
+    report_.chunks = total == 0 ? 0 : std::max<uint64_t>(1, total / size);
+    if (report_.chunks == 0) return InvalidInput("the calibration text holds no tokens");
+    const int64_t width = walk_.config().width;
+    for (uint64_t c = 0; c < report_.chunks; ++c) {
+      std::vector<int32_t> chunk(text_.tokens.begin() + c * size,
+                                 text_.tokens.begin() + std::min(total, (c + 1) * size));
+      if (c > 0 && text_.bos >= 0) chunk[0] = text_.bos;
+      chunk_rows_.push_back(static_cast<int>(chunk.size()));
+      x_.resize((report_.tokens + chunk.size()) * width);
+      walk_.Embed(chunk, options_.embedding, x_.data() + report_.tokens * width);
+      report_.tokens += chunk.size();
+    }
+    report_.dropped_tokens = total - report_.tokens;
+    return {};
+  }
+
+  // What the layer's matrices are now: quantised where that is done.
+  TensorView Replacement(const Weight& weight) const {
+    for (const auto& [i, tensor] : replaced_) {
+      int64_t row = 0;
+      for (const std::string& part : units_[i].parts) {
+        const int64_t rows = walk_.map().Find(part)->view.shape[0];
+        if (part == weight.name) return tensor.view().Rows(row, rows);
+        row += rows;
+      }
+    }
+    return {};
+  }
+
+  Result<void> LoadLayer(int layer) {
+    return walk_.Load(layer, [this](const Weight& weight) { return Replacement(weight); });
+  }
+
+  // All sequences through the layer as it is now.
+  Result<void> Advance(int layer) {
+    HONE_RETURN_IF_ERROR(LoadLayer(layer));
+    const int64_t width = walk_.config().width;
+    float* x = x_.data();
+    for (size_t c = 0; c < chunk_rows_.size(); ++c) {
+      if (!Tell(layer, 0.85 + 0.15 * static_cast<double>(c) / static_cast<double>(chunk_rows_.size()), "running on"))
+        return Stopped();
+      walk_.Run(x, chunk_rows_[c], layers_, blocks_.data(), nullptr);
+      x += chunk_rows_[c] * width;
+    }
+    return {};
+  }
+
+  // Inputs that one pass collects: as many as memory allows, one if every matrix shall see those before it quantised.
+  std::vector<std::vector<std::string>> Passes(size_t begin, size_t end) const {
+    std::vector<std::vector<std::string>> passes;
+    uint64_t bytes = 0;
+    std::set<std::string> seen;
+    for (size_t i = begin; i < end; ++i) {
+      if (!seen.insert(units_[i].input).second) continue;
+      const uint64_t needed = SecondMoments::BytesFor(units_[i].columns());
+      const bool fits = options_.moments_bytes == 0 || bytes + needed <= options_.moments_bytes;
+      // Experts of a layer go together: by themselves they would be too many passes.
+      const bool apart = options_.matrix_by_matrix && !(units_[i].expert && i > begin && units_[i - 1].expert);
+      if (passes.empty() || !fits || apart) {
+        passes.emplace_back();
+        bytes = 0;
+      }
+      passes.back().push_back(units_[i].input);
+      bytes += needed;
+    }
+    return passes;
+  }
+
+  Result<void> QuantizeLayer(int layer, size_t begin, size_t end) {
+    const auto passes = Passes(begin, end);
+    double done = 0;
+    for (const auto& inputs : passes) {
+      HONE_RETURN_IF_ERROR(LoadLayer(layer));
+      HONE_RETURN_IF_ERROR(Collect(layer, begin, end, inputs, done, 0.4 / static_cast<double>(passes.size())));
+      done += 0.4 / static_cast<double>(passes.size());
+      for (const std::string& input : inputs) {
+        for (size_t i = begin; i < end; ++i) {
+          if (units_[i].input != input) continue;
+          if (!Tell(layer, done, units_[i].name)) return Stopped();
+          HONE_RETURN_IF_ERROR(Quantize(i));
+          done += 0.45 / static_cast<double>(end - begin);
+        }
+        moments_.erase(input);
+        factors_.clear();
+      }
+    }
+    return {};
+  }
+
+  Result<void> Collect(int layer, size_t begin, size_t end, const std::vector<std::string>& inputs, double done,
+                       double share) {
+    std::map<std::string, SecondMoments*> by_weight;  // the first of those that share an input speaks for all
+    for (const std::string& input : inputs) {
+      for (size_t i = begin; i < end; ++i) {
+        if (units_[i].input != input) continue;
+        const auto [at, fresh] =
+            moments_.emplace(input, std::make_unique<SecondMoments>(units_[i].columns(), runtime_));
+        by_weight[units_[i].parts.front()] = at->second.get();
+        break;
+      }
+    }
+    const InputObserver observer = [&](const std::string& weight, const float* x, int64_t stride, int64_t rows,
+                                       int64_t columns) {
+      const auto found = by_weight.find(weight);
+      if (found == by_weight.end()) return;
+      HONE_CHECK(found->second->columns() == columns);
+      found->second->Add(x, stride, rows);
+    };
+    const int64_t width = walk_.config().width;
+    std::vector<float> x;
+    const float* from = x_.data();
+    for (size_t c = 0; c < chunk_rows_.size(); ++c) {
+      const double part = static_cast<double>(c) / static_cast<double>(chunk_rows_.size());
+      if (!Tell(layer, done + share * part, "reading inputs")) return Stopped();
+      x.assign(from, from + chunk_rows_[c] * width);
+      walk_.Run(x.data(), chunk_rows_[c], layers_, blocks_.data(), observer);
+      from += chunk_rows_[c] * width;
+    }
+    for (auto& [input, moments] : moments_) {
+      moments->Finish();
+      if (!moments->finite()) {
+        return InvalidInput(fmt::format("{}: the input of {} is NaN or infinite; the model is damaged or overflows",
+                                        walk_.checkpoint().path(), input));
+      }
+    }
+    return {};
+  }
+
+  Result<std::vector<float>> ReadWeights(const LayerUnit& unit) const {
+    std::vector<float> w(static_cast<size_t>(unit.rows() * unit.columns()));
+    std::vector<int64_t> bad(runtime_.threads->count(), -1);
+    runtime_.threads->Run([&](int worker) {
+      const auto [begin, end] = runtime_.threads->Range(static_cast<size_t>(unit.rows()), 1, worker);
+      for (size_t r = begin; r < end; ++r) {
+        float* row = w.data() + static_cast<int64_t>(r) * unit.columns();
+        DequantizeRow(unit.view.type, unit.view.data + r * unit.view.row_bytes(), unit.columns(), row);
+        for (int64_t i = 0; i < unit.columns(); ++i) {
+          if (!std::isfinite(row[i]) && bad[worker] < 0) bad[worker] = static_cast<int64_t>(r) * unit.columns() + i;
+        }
+      }
+    });
+    walk_.checkpoint().Release(unit.view);
+    for (const int64_t at : bad) {
+      if (at < 0) continue;
+      return InvalidInput(fmt::format(
+          "{}: {}: row {}, column {} is {}; the model is damaged, nothing can be made of it",
+          walk_.checkpoint().path(), unit.name, at / unit.columns(), at % unit.columns(), w[at]));
+    }
+    return w;
+  }
+
+  const GptqFactor& Factor(size_t i, const SecondMoments* moments) {
+    const LayerUnit& unit = units_[i];
+    const ColumnOrder order = codec_.order(unit);
+    const int64_t group = codec_.order_group(unit);
+    const std::string key = moments == nullptr ? "" : fmt::format("{} {}", static_cast<int>(order), group);
+    const auto found = factors_.find(key);
+    if (found != factors_.end()) return found->second;
+    return factors_[key] = moments == nullptr ? NoGptqFactor(unit.columns())
+                                              : MakeGptqFactor(moments->h(), unit.columns(), order, group,
+                                                               options_.damping, *runtime_.threads, runtime_.isa);
+  }
+
+  Result<void> Quantize(size_t i) {
+    const LayerUnit& unit = units_[i];
+    UnitReport& report = report_.units[i];
+    const SecondMoments& moments = *moments_.at(unit.input);
+    report.tokens = moments.tokens();
+    const double least = std::max(16.0, options_.least_share * static_cast<double>(report_.tokens));
+    const bool few = static_cast<double>(report.tokens) < least && (unit.expert || report.tokens == 0);
+    const GptqFactor& factor = Factor(i, few ? nullptr : &moments);
+    report.damping = factor.damping;
+    report.dead_columns = factor.dead_columns;
+    report.fallback = few                                                ? UnitFallback::kFewTokens
+                      : factor.fallback == GptqFallback::kRounding       ? UnitFallback::kRounding
+                      : factor.fallback == GptqFallback::kMoreDamping    ? UnitFallback::kMoreDamping
+                                                                         : UnitFallback::kNone;
+    HONE_TRY(const std::vector<float> w, ReadWeights(unit));
+    std::vector<std::byte> piece(codec_.piece_bytes(unit));
+    HONE_RETURN_IF_ERROR(codec_.Encode(unit, w, factor, piece));
+    std::vector<float> back(w.size());
+    codec_.Decode(unit, piece, back);
+    for (const float x : back) {
+      if (std::isfinite(x)) continue;
+      return InvalidInput(fmt::format("{}: {} has weights too large for the format's scales",
+                                      walk_.checkpoint().path(), unit.name));
+    }
+    if (report.tokens > 0) report.output_error = OutputError(unit, w, back, moments);
+    replaced_[i] = Store(unit, back);
+    Warn(unit, report);
+    HONE_RETURN_IF_ERROR(work_.Append(piece));
+    return work_.EndPiece();
+  }
+
+  // Of rows spread over the matrix: sqrt(tr(E H E^T) / tr(W H W^T)).
+  double OutputError(const LayerUnit& unit, const std::vector<float>& w, const std::vector<float>& back,
+                     const SecondMoments& moments) const {
+    const int64_t n = unit.columns(), count = std::min(unit.rows(), kSampledRows), step = unit.rows() / count;
+    // Both triangles are needed: H = L + L^T - D, and e L e^T = e L^T e^T, so e H e^T = 2 e L e^T - sum d e^2.
+    std::vector<float> rows(static_cast<size_t>(2 * count * n)), product(rows.size());
+    for (int64_t r = 0; r < count; ++r) {
+      for (int64_t i = 0; i < n; ++i) {
+        rows[r * n + i] = back[r * step * n + i] - w[r * step * n + i];
+        rows[(count + r) * n + i] = w[r * step * n + i];
+      }
+    }
+    const float* h = moments.h().data();
+    constexpr int64_t kTile = 256;
+    runtime_.threads->Run([&](int worker) {
+      for (int64_t first = worker * kTile; first < n; first += runtime_.threads->count() * kTile) {
+        const int64_t last = std::min(n, first + kTile);
+        // Rows of H from `first` on; what stands above its diagonal inside the tile is left out below.
+        if (last < n) {
+          SubtractProduct(SubtractArgs<float>{.m = 2 * count, .n = last - first, .k = n - last,
+                                              .a = rows.data() + last, .a_row = n,
+                                              .b = h + last * n + first, .b_row = n,
+                                              .c = product.data() + first, .c_row = n},
+                          runtime_.isa);
+        }
+        for (int64_t r = 0; r < 2 * count; ++r) {
+          for (int64_t i = first; i < last; ++i) {
+            const float x = rows[r * n + i];
+            float* to = &product[r * n + first];
+            for (int64_t j = first; j <= i; ++j) to[j - first] -= x * h[i * n + j];
+          }
+        }
+      }
+    });
+    double sums[2] = {};
+    for (int64_t r = 0; r < 2 * count; ++r) {
+      for (int64_t i = 0; i < n; ++i) {
+        const double x = rows[r * n + i];
+        sums[r / count] += -2 * x * product[r * n + i] - x * x * h[i * n + i];
+      }
+    }
+    return sums[1] > 0 ? std::sqrt(std::max(0.0, sums[0]) / sums[1]) : 0;
+  }
+
+  void Warn(const LayerUnit& unit, const UnitReport& report) {
+    if (report.fallback == UnitFallback::kFewTokens) {
+      report_.warnings.push_back(
+          fmt::format("{}: only {} tokens came to it: rounded to nearest", unit.name, report.tokens));
+    } else if (report.fallback == UnitFallback::kRounding) {
+      report_.warnings.push_back(fmt::format(
+          "{}: its inputs' second moments cannot be factored, with any damping: rounded to nearest", unit.name));
+    } else if (report.fallback == UnitFallback::kMoreDamping) {
+      report_.warnings.push_back(fmt::format("{}: damping raised to {:g} of the mean", unit.name, report.damping));
+    }
+    if (report.fallback != UnitFallback::kFewTokens && report.tokens < static_cast<uint64_t>(unit.columns())) {
+      report_.warnings.push_back(fmt::format("{}: {} tokens for {} columns; more text would tell more", unit.name,
+                                             report.tokens, unit.columns()));
+    }
+  }
+
+  // In the type of the original, for the layer's next run.
+  Tensor Store(const LayerUnit& unit, const std::vector<float>& w) const {
+    const DType type = unit.view.type == DType::kF32 || unit.view.type == DType::kF16 ? unit.view.type : DType::kBF16;
+    Tensor tensor(type, unit.view.shape);
+    const int64_t n = unit.columns();
+    runtime_.threads->ParallelFor(static_cast<size_t>(unit.rows()), 1, [&](size_t begin, size_t end) {
+      for (size_t r = begin; r < end; ++r)
+        StoreRows(type, w.data() + r * n, n, tensor.data() + r * hone::BytesFor(type, n));
+    });
+    return tensor;
+  }
+
+  Tensor Restore(size_t i, std::span<const std::byte> piece) {
+    std::vector<float> back(static_cast<size_t>(units_[i].rows() * units_[i].columns()));
+    codec_.Decode(units_[i], piece, back);
+    return Store(units_[i], back);
+  }
+
+  LayerWalk& walk_;
+  const std::vector<LayerUnit>& units_;
+  const CalibrationText& text_;
+  UnitCodec& codec_;
+  const LayerwiseOptions& options_;
+  WorkFile& work_;
+  const Runtime& runtime_;
+  const KvCache cache_;
+  const OneLayer layers_;
+  std::vector<int32_t> blocks_;
+  LayerwiseReport report_;
+  size_t resumed_ = 0;
+  std::shared_ptr<const MappedFile> earlier_;
+  std::vector<float> x_;         // [tokens][D]: all sequences before the current layer
+  std::vector<int> chunk_rows_;
+  std::map<size_t, Tensor> replaced_;  // quantised units of the layer, as they read back
+  std::map<std::string, std::unique_ptr<SecondMoments>> moments_;
+  std::map<std::string, GptqFactor> factors_;  // of the input at hand
+};
+
+}  // namespace
+
+std::string SharedInput(const std::string& canonical) {
+  const std::string layer = canonical.substr(0, canonical.find('.', 4) + 1);
+  const std::string part = canonical.substr(layer.size());
+  if (part.starts_with("attn_q.") || part.starts_with("attn_k.") || part.starts_with("attn_v.")) return layer + "qkv";
+  if (part.starts_with("ffn_gate") || part.starts_with("ffn_up")) {  // of one expert
+    return layer + "gate_up" + (part.find("shexp") != std::string::npos ? "_shexp" : "") + part.substr(part.find('.'));
+  }
+  return canonical;
+}
+
+std::vector<LayerUnit> ListLayerUnits(const WeightMap& map, bool split) {
+  std::vector<LayerUnit> units;
+  std::map<std::string, size_t> by_file;
+  for (const Weight& weight : map.weights()) {
+    const bool matrix =
+        weight.name.starts_with("blk.") && weight.name.ends_with(".weight") && weight.view.shape.rank() == 2;
+    if (!matrix || weight.name.find("ffn_gate_inp") != std::string::npos) continue;
+    if (!split) {
+      const auto [at, fresh] = by_file.emplace(weight.file_name, units.size());
+      if (!fresh) {
+        LayerUnit& unit = units[at->second];
+        unit.parts.push_back(weight.name);
+        unit.view.shape = Shape{unit.rows() + weight.view.shape[0], unit.columns()};
+        continue;
+      }
+    }
+    LayerUnit unit{split ? weight.name : weight.file_name, {weight.name}, SharedInput(weight.name)};
+    unit.layer = std::stoi(weight.name.substr(4));
+    const std::string part = weight.name.substr(weight.name.find('.', 4) + 1);  // "ffn_up.3.weight"
+    unit.expert = std::count(part.begin(), part.end(), '.') > 1;
+    unit.view = weight.view;
+    units.push_back(std::move(unit));
+  }
+  // Those of an input together, inputs in the order of their first.
+  std::map<std::string, size_t> first;
+  for (size_t i = 0; i < units.size(); ++i) first.emplace(units[i].input, i);
+  std::stable_sort(units.begin(), units.end(), [&](const LayerUnit& a, const LayerUnit& b) {
+    return std::pair(a.layer, first.at(a.input)) < std::pair(b.layer, first.at(b.input));
+  });
+  return units;
+}
+
+uint64_t LayerwiseMemory(const ModelConfig& config, const std::vector<LayerUnit>& units, const CalibrationText& text,
+                         const LayerwiseOptions& options) {
+  const uint64_t stream = text.tokens.size() * static_cast<uint64_t>(config.width) * 4;
+  uint64_t layer = 0, all = 0, largest = 0, factor = 0;
+  int at = -1;
+  std::set<std::string> seen;
+  uint64_t layer_bytes = 0, moments = 0;
+  for (const LayerUnit& unit : units) {
+    if (unit.layer != at) layer_bytes = moments = 0, at = unit.layer, seen.clear();
+    layer_bytes += 2 * unit.view.bytes();  // packed, and its replacement
+    if (seen.insert(unit.input).second) moments += SecondMoments::BytesFor(unit.columns());
+    layer = std::max(layer, layer_bytes);
+    all = std::max(all, moments);
+    largest = std::max<uint64_t>(largest, static_cast<uint64_t>(unit.rows() * unit.columns()) * 16);
+    const uint64_t n = static_cast<uint64_t>(unit.columns());
+    factor = std::max(factor, n * n * 12);
+  }
+  if (options.moments_bytes > 0) all = std::min(all, std::max(options.moments_bytes, factor / 3));
+  return (uint64_t{96} << 20) + stream + layer + all + factor + largest;
+}
+
+Result<LayerwiseReport> QuantizeLayers(LayerWalk& walk, const std::vector<LayerUnit>& units,
+                                       const CalibrationText& text, UnitCodec& codec, const LayerwiseOptions& options,
+                                       WorkFile& work, const Runtime& runtime) {
+  return Job(walk, units, text, codec, options, work, runtime).Run();
+}
+
+}  // namespace hone
