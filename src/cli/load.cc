@@ -5,6 +5,7 @@
 #include "cli/exit_codes.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/ledger_flags.h"
 #include "cli/progress.h"
 #include "measure/load/load_session.h"
 #include "measure/sha256.h"
@@ -37,6 +38,7 @@ class LoadCommand : public Command {
         ->range(0, 100000)
         ->group(result);
     flags.Add("--records", records_, "write a JSON line of every request to this file")->group(result);
+    AddLedgerFlags(flags, &ledger_);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -52,7 +54,9 @@ class LoadCommand : public Command {
     HONE_TRY(const LoadReport report, MeasureLoad(options_, *transport, callbacks));
     progress.Clear();
     if (!records_.empty()) HONE_RETURN_IF_ERROR(WriteRecords(LoadRecordsJsonl(report)));
-    WriteOut(flags.json ? LoadJson(report, owner->runtime()) : LoadTable(report));
+    const std::string json = LoadJson(report, owner->runtime());
+    EnterRun(ledger_, owner->runtime(), LoadEntry(report, json));
+    WriteOut(flags.json ? json : LoadTable(report));
     if (report.interrupted) return kExitInterrupted;
     if (!report.gave_up.empty()) return IoError(report.gave_up);
     for (const LoadPoint& point : report.points) {
@@ -200,6 +204,7 @@ class LoadCommand : public Command {
   }
 
   LoadClientOptions options_;
+  LedgerFlags ledger_;
   std::string arrivals_, dataset_, trace_, file_, slo_, records_;
   bool no_ignore_eos_ = false, no_usage_ = false;
   Flag *concurrency_option_ = nullptr, *burstiness_option_ = nullptr, *requests_option_ = nullptr;

@@ -14,8 +14,9 @@ namespace {
 
 constexpr int kProbeWords[] = {16, 80};
 constexpr int kSweepConcurrency = 64;
-constexpr double kGrowth = 0.5;  // of the median time to the first token, over a run
-constexpr double kGrowthT = 2.6;  // t statistic of the slope; about 99 %
+constexpr double kLeastGrowth = 0.05;  // requests more under way, a request sent
+constexpr double kLeastMore = 3;       // and in all
+constexpr double kTrendT = 4;          // standard errors of a slope; neighbours hang together, so more than usual
 
 // One request that is waited for. Its error, if it failed.
 Result<StreamOutcome> Ask(HttpTransport& transport, const RequestShape& shape, const LoadTask& task) {
@@ -62,27 +63,46 @@ Result<WordTokens> CountWordTokens(HttpTransport& transport, const RequestShape&
   return WordTokens{tokens[0] - slope * kProbeWords[0], slope, true};
 }
 
-// Whether times to the first token grow from the beginning to the end of a run: least squares over the times of sending.
+// A line through points, and how many standard errors its slope is away from none.
+struct Trend {
+  double slope = 0, t = 0;
+};
+Trend TrendOf(const std::vector<double>& y) {  // over 0, 1, 2 ...
+  const double n = static_cast<double>(y.size()), mean_x = (n - 1) / 2, mean_y = Mean(y);
+  double xx = 0, xy = 0, yy = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const double dx = static_cast<double>(i) - mean_x, dy = y[i] - mean_y;
+    xx += dx * dx;
+    xy += dx * dy;
+    yy += dy * dy;
+  }
+  const double slope = xy / xx, error = std::sqrt(std::max(0.0, yy - slope * xy) / (n - 2) / xx);
+  return {slope, error > 0 ? slope / error : slope > 0 ? 1e9 : 0};
+}
+
+// Whether the queue grows: after the first third, which fills the server, both what is under way when a request is sent
+// and the time to its first token go up from request to request. Above a rate that the server can do by a share s, s
+// more requests are under way after each.
 bool Grows(const LoadRun& run) {
-  std::vector<double> x, y;
+  std::vector<const LoadRecord*> sent;
+  std::vector<double> ends;
   for (const LoadRecord& record : run.records) {
     if (!record.ok()) continue;
-    x.push_back(record.sent_s);
-    y.push_back(record.ttft_s());
+    sent.push_back(&record);
+    ends.push_back(record.last_s);
   }
-  if (x.size() < 8) return false;
-  const double mean_x = Mean(x), mean_y = Mean(y), n = static_cast<double>(x.size());
-  double xx = 0, xy = 0, yy = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    xx += (x[i] - mean_x) * (x[i] - mean_x);
-    xy += (x[i] - mean_x) * (y[i] - mean_y);
-    yy += (y[i] - mean_y) * (y[i] - mean_y);
+  std::sort(sent.begin(), sent.end(), [](const auto* a, const auto* b) { return a->sent_s < b->sent_s; });
+  std::sort(ends.begin(), ends.end());
+  std::vector<double> active, ttft;
+  for (size_t i = sent.size() / 3; i < sent.size(); ++i) {
+    const auto ended = std::upper_bound(ends.begin(), ends.end(), sent[i]->sent_s) - ends.begin();
+    active.push_back(static_cast<double>(i) - static_cast<double>(ended));
+    ttft.push_back(sent[i]->ttft_s());
   }
-  if (xx <= 0) return false;
-  const double slope = xy / xx, rest = std::max(0.0, yy - slope * xy);
-  const double error = std::sqrt(rest / (n - 2) / xx);
-  const double span = *std::max_element(x.begin(), x.end()) - *std::min_element(x.begin(), x.end());
-  return slope > kGrowthT * error && slope * span > kGrowth * Median(y);
+  if (active.size() < 8) return false;
+  const Trend queue = TrendOf(active), wait = TrendOf(ttft);
+  return queue.slope > kLeastGrowth && queue.slope * static_cast<double>(active.size()) >= kLeastMore &&
+         queue.t > kTrendT && wait.t > kTrendT;
 }
 
 class Session {

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "base/runtime.h"
-#include "measure/ledger/figure.h"
+#include "measure/ledger/ledger.h"
 #include "measure/load/load_stats.h"
 
 namespace hone {
@@ -34,7 +34,7 @@ struct LoadPoint {
   ArrivalSpec arrivals;
   int concurrency = 0;
   LoadFigures figures;
-  // Times to the first token grow throughout the run: the server is asked for more than it can do.
+  // The queue grows throughout the run: the server is asked for more than it can do.
   bool saturated = false;
 };
 
@@ -65,5 +65,7 @@ std::string LoadJson(const LoadReport& report, const Runtime& runtime);
 std::string LoadTable(const LoadReport& report);
 std::string LoadRecordsJsonl(const LoadReport& report);  // a line a request
 std::vector<Figure> LoadFigureList(const LoadReport& report);
+// The run as the ledger keeps it; `json`: LoadJson().
+LedgerEntry LoadEntry(const LoadReport& report, const std::string& json);
 
 }  // namespace hone

@@ -319,4 +319,26 @@ std::vector<Figure> LoadFigureList(const LoadReport& report) {
   return list;
 }
 
+LedgerEntry LoadEntry(const LoadReport& report, const std::string& json) {
+  const LoadClientOptions& options = report.options;
+  LedgerEntry entry;
+  entry.kind = "load";
+  entry.model = report.model;
+  entry.dataset = DatasetName(options.dataset.kind);
+  if (!options.dataset_name.empty()) entry.dataset += " " + options.dataset_name;
+  entry.dataset_digest = options.dataset_digest;
+  entry.other = options.http.url;
+  if (!options.seeds.empty()) entry.seed = options.seeds[0];
+  for (const LoadPoint& point : report.points) entry.load += (entry.load.empty() ? "" : "; ") + point.name;
+  entry.outcome = report.interrupted ? "interrupted" : report.gave_up.empty() ? "done" : "failed";
+  entry.figures = LoadFigureList(report);
+  for (const LoadPoint& point : report.points) {
+    for (const auto& [kind, error] : point.figures.errors) {
+      entry.failures.push_back({kind, point.name, error.first, error.count});
+    }
+  }
+  entry.result = json;
+  return entry;
+}
+
 }  // namespace hone
