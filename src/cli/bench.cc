@@ -11,11 +11,13 @@
 #include "cli/exit_codes.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/ledger_flags.h"
 #include "cli/loaded_model.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
 #include "engine/limits.h"
 #include "measure/answer_check.h"
+#include "measure/ledger/entries.h"
 #include "measure/roof_cache.h"
 
 namespace hone {
@@ -51,6 +53,7 @@ class BenchCommand : public Command {
         ->range(1, 10000);
     flags.Add("--compare", compare_,
                    "another model, timed round by round beside MODEL, or the --json output of an earlier run");
+    AddLedgerFlags(flags, &ledger_);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -88,7 +91,9 @@ class BenchCommand : public Command {
     report.check = std::move(check);
     report.kv = flags.kv_name();
     if (report_given) HONE_RETURN_IF_ERROR(CompareWithReport(earlier, compare_, &report).Context(compare_));
-    WriteOut(flags.json ? BenchJson(report, runtime->runtime()) : BenchTable(report));
+    const std::string json = BenchJson(report, runtime->runtime());
+    EnterRun(ledger_, runtime->runtime(), BenchEntry(report, mine.checkpoint->path(), json));
+    WriteOut(flags.json ? json : BenchTable(report));
     return report.interrupted ? kExitInterrupted : kExitDone;
   }
 
@@ -141,6 +146,7 @@ class BenchCommand : public Command {
     return CheckAnswers(*model.model, reference.get(), owner.runtime(), kv);
   }
 
+  LedgerFlags ledger_;
   std::string model_, compare_;
   BenchOptions options_;
 };

@@ -6,10 +6,12 @@
 #include "cli/exit_codes.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/ledger_flags.h"
 #include "cli/loaded_model.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
 #include "measure/divergence.h"
+#include "measure/ledger/entries.h"
 #include "measure/perplexity.h"
 #include "measure/tasks.h"
 #include "measure/window_scorer.h"
@@ -64,6 +66,7 @@ class EvalCommand : public Command {
         ->group(tasks);
     flags.Add("--items", items_file_, "write what came out of each item to this file, as JSON lines")
         ->group(tasks);
+    AddLedgerFlags(flags, &ledger_);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -136,7 +139,9 @@ class EvalCommand : public Command {
              MeasurePerplexity(*loaded.model, owner->runtime(), kv, *loaded.tokenizer, prepared, rules, callbacks)
                  .Context(file_));
     progress.Clear();
-    WriteOut(flags.json ? PerplexityJson(result, loaded.name) : PerplexityTable(result, loaded.name));
+    const std::string json = PerplexityJson(result, loaded.name);
+    EnterRun(ledger_, owner->runtime(), PerplexityEntry(result, loaded.name, loaded.checkpoint->path(), file_, json));
+    WriteOut(flags.json ? json : PerplexityTable(result, loaded.name));
     return result.interrupted ? kExitInterrupted : kExitDone;
   }
 
@@ -194,7 +199,9 @@ class EvalCommand : public Command {
     progress.Clear();
     result.base = from_file ? base_ : other.name;
     result.saved = save_;
-    WriteOut(flags.json ? DivergenceJson(result, mine.name) : DivergenceTable(result, mine.name));
+    const std::string json = DivergenceJson(result, mine.name);
+    EnterRun(ledger_, owner->runtime(), DivergenceEntry(result, mine.name, mine.checkpoint->path(), file_, json));
+    WriteOut(flags.json ? json : DivergenceTable(result, mine.name));
     return result.interrupted ? kExitInterrupted : kExitDone;
   }
 
@@ -225,10 +232,11 @@ class EvalCommand : public Command {
   }
 
   Result<std::vector<TaskResult>> RunSets(const std::string& model, const std::vector<TaskSet>& sets,
-                                          const CommonFlags& flags, std::string* name) {
+                                          const CommonFlags& flags, std::string* name, std::string* path) {
     EngineOptions options;
     HONE_TRY(LoadedModel loaded, LoadModel(model, flags, options));
     *name = loaded.name;
+    *path = loaded.checkpoint->path();
     const TaskModel task_model{loaded.model, loaded.tokenizer, loaded.chat_template, loaded.engine.get()};
     HONE_TRY(const KvType kv, flags.kv_type());
     std::vector<TaskResult> results;
@@ -263,11 +271,11 @@ class EvalCommand : public Command {
       HONE_TRY(TaskSet set, ParseTasks(file, text, format_));
       sets.push_back(std::move(set));
     }
-    std::string name, other_name;
-    HONE_TRY(const std::vector<TaskResult> results, RunSets(model_, sets, flags, &name));
+    std::string name, other_name, path, other_path;
+    HONE_TRY(const std::vector<TaskResult> results, RunSets(model_, sets, flags, &name, &path));
     std::vector<TaskResult> other;
     if (!compare_.empty() && !Interrupted()) {
-      HONE_TRY(other, RunSets(compare_, sets, flags, &other_name));
+      HONE_TRY(other, RunSets(compare_, sets, flags, &other_name, &other_path));
     }
     if (Interrupted()) other.clear();  // half a comparison is none
     if (!items_file_.empty()) {
@@ -276,7 +284,10 @@ class EvalCommand : public Command {
       const bool written = file != nullptr && std::fwrite(lines.data(), 1, lines.size(), file) == lines.size();
       if (file == nullptr || std::fclose(file) != 0 || !written) return IoError(items_file_ + ": cannot write");
     }
-    WriteOut(flags.json ? TasksJson(results, name, other, other_name) : TasksTable(results, name, other, other_name));
+    const std::string json = TasksJson(results, name, other, other_name);
+    HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
+    EnterRun(ledger_, owner->runtime(), TasksEntry(results, name, path, other_name, json));
+    WriteOut(flags.json ? json : TasksTable(results, name, other, other_name));
     return Interrupted() ? kExitInterrupted : kExitDone;
   }
 
@@ -294,6 +305,7 @@ class EvalCommand : public Command {
 
   std::string what_, model_, file_, protocol_ = "llama.cpp", base_, save_, compare_, prefix_file_, items_file_;
   std::vector<std::string> files_;
+  LedgerFlags ledger_;
   int stride_ = 0, chunks_ = 0;
   bool parse_special_ = false;
   Flag* protocol_option_ = nullptr;

@@ -86,7 +86,7 @@ class LoadCommand : public Command {
     flags.Add("--trace", trace_, "replay a JSONL file of timestamp (ms), input_length, output_length, hash_ids")
         ->group(group);
     flags.Add("--speed", options_.dataset.speed, "trace: so many times faster")->range(1e-6, 1e6)->group(group);
-    flags.AddSwitch("--sweep{5}", options_.sweep, "from one at a time to saturation, over so many rates (default 5)")
+    flags.Add("--sweep", options_.sweep, "from one request at a time to saturation, over so many rates (5 is usual)")
         ->range(1, 100)
         ->group(group);
     requests_option_ = flags.Add("--requests", options_.requests, "requests (conversations) of a run (default 100)")

@@ -33,10 +33,11 @@ inline std::string WriteTemp(const std::string& name, const std::string& text) {
   return path;
 }
 
-// Runs `hone ARGS` in a shell; `before` goes in front (environment, a pipe).
+// Runs `hone ARGS` in a shell; `before` goes in front (environment, a pipe). Nothing is entered into the user's ledger unless
+// `before` names one with HONE_LEDGER.
 inline Outcome Hone(const std::string& args, const std::string& before = "") {
   const std::string out = TempPath("out"), err = TempPath("err");
-  const std::string line = before + " '" HONE_PROGRAM "' " + args + " >'" + out + "' 2>'" + err + "' </dev/null";
+  const std::string line = "export HONE_LEDGER=off; " + before + " '" HONE_PROGRAM "' " + args + " >'" + out + "' 2>'" + err + "' </dev/null";
   const int status = std::system(line.c_str());
   Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ReadAll(out), ReadAll(err)};
   std::filesystem::remove(out);

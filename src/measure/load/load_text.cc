@@ -210,6 +210,7 @@ std::string LoadJson(const LoadReport& report, const Runtime& runtime) {
     json["points"] = ordered_json::array();
     for (const LoadPoint& point : report.points) {
       ordered_json entry;
+      entry["name"] = point.name;
       entry["arrivals"] = ArrivalsJson(point.arrivals, point.concurrency);
       entry["saturated"] = point.saturated;
       AddFigures(point.figures, &entry);

@@ -1,0 +1,199 @@
+// hone load, ledger and gate as scripts run them, against hone serve and against nobody. Times are never judged.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "e2e/program.h"
+
+namespace {
+
+using namespace hone::e2e;
+using nlohmann::json;
+
+// hone serve builtin, killed at the end.
+class LoadedServer : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const std::string log = TempPath("load_serve.log");
+    const std::string line = "'" HONE_PROGRAM "' serve builtin --port 0 >/dev/null 2>'" + log + "' </dev/null & echo $!";
+    std::FILE* pipe = popen(line.c_str(), "r");
+    ASSERT_NE(pipe, nullptr);
+    ASSERT_EQ(std::fscanf(pipe, "%d", &pid_), 1);
+    pclose(pipe);
+    const std::string before = "http://127.0.0.1:";
+    for (int i = 0; i < 600 && url_.empty(); ++i) {
+      const std::string text = ReadAll(log);
+      const size_t at = text.find(before), end = text.find_first_of(" \n", at);
+      if (at != std::string::npos && end != std::string::npos) url_ = text.substr(at, end - at);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    ASSERT_FALSE(url_.empty()) << ReadAll(log);
+  }
+  static void TearDownTestSuite() {
+    if (pid_ > 0) kill(pid_, SIGKILL);
+  }
+  static inline int pid_ = 0;
+  static inline std::string url_;
+};
+
+TEST_F(LoadedServer, ClosedAndOpenLoopsAnswerEverything) {
+  const std::string records = TempPath("records.jsonl");
+  const Outcome closed = Hone("load " + url_ + " --concurrency 3 --requests 12 --input 40 --output 5 --seeds 1,2 --json "
+                              "--slo ttft=600s,tpot=600s --records '" + records + "'");
+  ASSERT_EQ(closed.code, 0) << closed.err;
+  const json result = json::parse(closed.out);
+  for (const char* key : {"server", "api", "model", "definitions", "dataset", "seeds", "slo", "interval", "arrivals",
+                          "completed", "failed", "cancelled", "unsent", "duration_s", "request_s", "output_tok_s",
+                          "total_tok_s", "goodput_s", "met_share", "ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "errors",
+                          "client", "same_machine", "interrupted", "gave_up", "environment"}) {
+    EXPECT_TRUE(result.contains(key)) << key;
+  }
+  EXPECT_EQ(result["completed"], 24);
+  EXPECT_EQ(result["failed"], 0);
+  EXPECT_EQ(result["output_tokens"], 24 * 5);  // ignore_eos: answers are as long as was asked
+  EXPECT_EQ(result["output_tokens_from"], "usage");
+  EXPECT_EQ(result["met_share"], 1);
+  EXPECT_EQ(result["definitions"], "vllm bench serve");
+  EXPECT_EQ(result["active_most"], 3);
+  EXPECT_NEAR(result["prompt_tokens"].get<double>() / 24, 40, 12);  // words were counted out to reach --input
+  EXPECT_EQ(result["ttft_ms"]["too_few_for"], json::parse(R"(["p95", "p99", "p999"])"));
+  EXPECT_LE(result["ttft_ms"]["p50"]["value"], result["ttft_ms"]["p99"]["value"]);
+  const std::string lines = ReadAll(records);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 24);
+  const Outcome open = Hone("load " + url_ + " --chat --rate 200 --burstiness 0.5 --requests 10 --input 30 --output 4 --json");
+  ASSERT_EQ(open.code, 0) << open.err;
+  EXPECT_EQ(json::parse(open.out)["arrivals"]["kind"], "gamma");
+  EXPECT_EQ(json::parse(open.out)["completed"], 10);
+}
+
+TEST_F(LoadedServer, ASeedRepeatsTheSchedule) {
+  const auto due = [&](const std::string& seed) {
+    const std::string records = TempPath("due.jsonl");
+    EXPECT_EQ(Hone("load " + url_ + " --rate 300 --requests 8 --input 20 --output 2 --seeds " + seed + " --records '" + records + "'").code, 0);
+    std::vector<std::pair<int, double>> times;
+    std::istringstream lines(ReadAll(records));
+    for (std::string line; std::getline(lines, line);) {
+      const json record = json::parse(line);
+      times.emplace_back(record["task"].get<int>(), record["due_ms"].get<double>());
+    }
+    std::sort(times.begin(), times.end());
+    return times;
+  };
+  const auto first = due("7");
+  EXPECT_EQ(first.size(), 8u);
+  EXPECT_EQ(due("7"), first);
+  EXPECT_NE(due("8"), first);
+}
+
+TEST_F(LoadedServer, TracesTurnsFilesAndSweeps) {
+  const std::string trace = WriteTemp("trace.jsonl",
+                                      "{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 2, \"hash_ids\": [4, 5]}\n"
+                                      "{\"timestamp\": 50, \"input_length\": 600, \"output_length\": 3, \"hash_ids\": [4, 6]}\n");
+  const Outcome replay = Hone("load " + url_ + " --trace '" + trace + "' --json");
+  ASSERT_EQ(replay.code, 0) << replay.err;
+  EXPECT_EQ(json::parse(replay.out)["output_tokens"], 5);
+  EXPECT_EQ(json::parse(replay.out)["dataset"]["digest"].get<std::string>().size(), 64u);
+  const Outcome turns = Hone("load " + url_ + " --chat --dataset multi-turn --turns 3 --requests 2 --input 20 --output 3 --json");
+  ASSERT_EQ(turns.code, 0) << turns.err;
+  EXPECT_EQ(json::parse(turns.out)["completed"], 6);
+  EXPECT_EQ(json::parse(turns.out)["ttft_ms_by_turn"].size(), 3u);
+  const std::string file = WriteTemp("sharegpt.jsonl",
+                                     "{\"conversations\": [{\"from\": \"human\", \"value\": \"hi\"}, {\"from\": \"gpt\", \"value\": \"a b\"}]}\n");
+  const Outcome from_file = Hone("load " + url_ + " --dataset '" + file + "' --requests 3 --json");
+  ASSERT_EQ(from_file.code, 0) << from_file.err;
+  EXPECT_EQ(json::parse(from_file.out)["completed"], 3);
+  const Outcome sweep = Hone("load " + url_ + " --sweep 2 --concurrency 4 --requests 8 --input 20 --output 2 --json");
+  ASSERT_EQ(sweep.code, 0) << sweep.err;
+  EXPECT_EQ(json::parse(sweep.out)["points"].size(), 4u);
+  EXPECT_EQ(Hone("load " + url_ + " --shared-words 30 --requests 3 --input 40 --output 2").code, 0);
+}
+
+TEST_F(LoadedServer, ErrorsOfTheServerAreCountedByKind) {
+  const Outcome unknown = Hone("load " + url_ + " --model nobody --requests 2");
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_TRUE(Contains(unknown.err, "http_404") && Contains(unknown.err, "nobody")) << unknown.err;
+  // The second prompt does not fit into the context.
+  std::string longer;
+  for (int i = 0; i < 6000; ++i) longer += "word ";
+  const std::string file = WriteTemp("mixed.jsonl", "{\"prompt\": \"hi\", \"max_tokens\": 2}\n{\"prompt\": \"" + longer + "\"}\n");
+  const Outcome mixed = Hone("load " + url_ + " --dataset '" + file + "' --requests 2 --warmup 0 --json");
+  ASSERT_EQ(mixed.code, 0) << mixed.err;
+  const json result = json::parse(mixed.out);
+  EXPECT_EQ(result["completed"], 1);
+  ASSERT_EQ(result["errors"].size(), 1u);
+  EXPECT_EQ(result["errors"][0]["kind"], "http_400");
+  EXPECT_TRUE(Contains(result["errors"][0]["first"], "context")) << result["errors"];
+}
+
+TEST_F(LoadedServer, AnInterruptedLoadKeepsWhatItHas) {
+  const std::string out = TempPath("interrupted.json");
+  const std::string ledger = TempPath("interrupted.sqlite");
+  const std::string line = "HONE_LEDGER='" + ledger + "' timeout -s INT --preserve-status 2 '" HONE_PROGRAM "' load " + url_ +
+                           " --requests 1000000 --input 20 --output 4 --json >'" + out + "' 2>/dev/null";
+  const int status = std::system(line.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  const json result = json::parse(ReadAll(out));
+  EXPECT_EQ(result["interrupted"], true);
+  EXPECT_GT(result["completed"], 0);
+  EXPECT_GT(result["unsent"], 0);
+  const Outcome list = Hone("ledger list --json --ledger '" + ledger + "'");
+  ASSERT_EQ(list.code, 0) << list.err;
+  EXPECT_EQ(json::parse(list.out)["entries"][0]["outcome"], "interrupted");
+}
+
+TEST_F(LoadedServer, RunsAreEnteredShownComparedAndExported) {
+  const std::string ledger = TempPath("runs.sqlite");
+  std::filesystem::remove(ledger);
+  const std::string in = "HONE_LEDGER='" + ledger + "'";
+  ASSERT_EQ(Hone("load " + url_ + " --requests 2 --input 20 --output 2 --label first --api-key hidden", in).code, 0);
+  ASSERT_EQ(Hone("load " + url_ + " --requests 2 --input 20 --output 3 --parent 1", in).code, 0);
+  const json list = json::parse(Hone("ledger list --json", in).out);
+  ASSERT_EQ(list["entries"].size(), 2u);
+  EXPECT_EQ(list["entries"][0]["parent"], 1);
+  EXPECT_EQ(list["entries"][1]["label"], "first");
+  const Outcome shown = Hone("ledger show 1 --json", in);
+  EXPECT_FALSE(Contains(shown.out, "hidden")) << shown.out;
+  EXPECT_TRUE(Contains(shown.out, "--api-key ***"));
+  const json entry = json::parse(shown.out);
+  EXPECT_EQ(entry["kind"], "load");
+  EXPECT_EQ(entry["result"]["completed"], 2);
+  EXPECT_TRUE(entry["environment"].contains("isa"));
+  EXPECT_GT(entry["figures"].size(), 10u);
+  EXPECT_EQ(json::parse(Hone("ledger compare 1 2 --json", in).out)["figures"].size(), entry["figures"].size());
+  const std::string lines = Hone("ledger export", in).out;
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2);
+  EXPECT_TRUE(Contains(Hone("ledger export --csv", in).out, "ttft_ms.p99"));
+  EXPECT_EQ(Hone("ledger show 9", in).code, 3);
+  EXPECT_EQ(Hone("ledger show x", in).code, 2);
+  EXPECT_EQ(Hone("ledger list", "HONE_LEDGER='" + TempPath("none.sqlite") + "'").code, 3);
+  // A ledger that cannot be written costs one warning.
+  const Outcome warned = Hone("load " + url_ + " --requests 1 --input 20 --output 2 --ledger /proc/none/x");
+  EXPECT_EQ(warned.code, 0) << warned.err;
+  EXPECT_TRUE(Contains(warned.err, "not in the ledger")) << warned.err;
+}
+
+TEST(Load, NobodyThere) {
+  const Outcome nobody = Hone("load http://127.0.0.1:9 --requests 3");
+  EXPECT_EQ(nobody.code, 1);
+  EXPECT_TRUE(Contains(nobody.err, "cannot be reached")) << nobody.err;
+  EXPECT_EQ(nobody.out, "");
+}
+
+TEST(Load, WrongUsageIsSaidBeforeTheServerIsAsked) {
+  for (const char* wrong : {"load", "load nowhere", "load http://127.0.0.1:9 --arrivals often", "load http://127.0.0.1:9 --slo x=1",
+                            "load http://127.0.0.1:9 --arrivals poisson", "load http://127.0.0.1:9 --burstiness 2",
+                            "load http://127.0.0.1:9 --arrivals closed --rate 3", "load http://127.0.0.1:9 --rate 0"}) {
+    EXPECT_EQ(Hone(wrong).code, 2) << wrong;
+  }
+  EXPECT_EQ(Hone("load http://127.0.0.1:9 --trace /no/such/file").code, 3);
+  EXPECT_EQ(Hone("load http://127.0.0.1:9 --trace '" + WriteTemp("empty.jsonl", "") + "'").code, 3);
+}
+
+}  // namespace
