@@ -111,6 +111,7 @@ void RopeTables::Extend(int positions) {
 
 StepScratch::StepScratch(const ModelConfig& config, int max_rows)
     : matmul(int64_t{max_rows} * std::max(1, config.experts_per_token), LongestInput(config)),
+      gated(max_rows, config.width, std::max<int64_t>(DenseWidth(config), config.shared_ffn_width)),
       x(Floats(max_rows, config.width)),
       h(Floats(max_rows, config.width)),
       y(Floats(max_rows, config.width)),
@@ -262,8 +263,35 @@ void Project(Step& step, const Linear& linear, const float* in, float* out) {
   Run(step, {&job, 1}, {.next = linear.next});
 }
 
+namespace {
+
+// Where many rows take tiles. False: nothing was done.
+bool GatedFfnAtOnce(Step& step, const FfnWeights& ffn, const float* in, float* out) {
+  const auto activate = [&step](float* gate, const float* up, int64_t n) {
+    GatedActivation(step.config.activation, gate, up, gate, n, step.runtime.isa);
+  };
+  const FunctionRef<void(float*, const float*, int64_t)> activation = activate;
+  return step.scratch.gated.Run({.gate = &ffn.gate.weight,
+                                 .up = &ffn.up.weight,
+                                 .down = &ffn.down.weight,
+                                 .gate_bias = ffn.gate.bias_or_null(),
+                                 .up_bias = ffn.up.bias_or_null(),
+                                 .down_bias = ffn.down.bias_or_null(),
+                                 .x = in,
+                                 .x_stride = ffn.gate.weight.k(),
+                                 .y = out,
+                                 .y_stride = ffn.down.weight.n(),
+                                 .m = step.rows,
+                                 .activate = &activation},
+                                *step.runtime.threads);
+}
+
+}  // namespace
+
 void GatedFfn(Step& step, const FfnWeights& ffn, const float* in, float* out) {
   const OpScope scope(step.scratch.times, Op::kFfn);
+  const bool adapted = !step.scratch.adapters.empty();  // then the products are not done when their columns are
+  if (!adapted && step.scratch.watch == nullptr && GatedFfnAtOnce(step, ffn, in, out)) return;
   float* gate = step.scratch.gate.as<float>();
   float* up = step.scratch.up.as<float>();
   const MatmulJob jobs[] = {Job(ffn.gate, in, gate, step.rows), Job(ffn.up, in, up, step.rows)};
@@ -275,7 +303,6 @@ void GatedFfn(Step& step, const FfnWeights& ffn, const float* in, float* out) {
     }
   };
   const FunctionRef<void(int64_t, int64_t)> finish = activate;
-  const bool adapted = !step.scratch.adapters.empty();  // then the products are not done when their columns are
   Run(step, jobs, {.finish = adapted ? nullptr : &finish, .next = &ffn.down.weight});
   if (adapted) Activate(step, gate, up, step.rows, width);
   Project(step, ffn.down, gate, out);

@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "base/runtime.h"
 #include "kernels/attention/attention.h"
+#include "kernels/matmul/gated_product.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/moe/route.h"
 #include "models/config.h"
@@ -43,6 +44,7 @@ struct StepScratch {
   StepScratch(const ModelConfig& config, int max_rows);
 
   MatmulScratch matmul;
+  GatedProduct gated;
   Buffer x, h, y;                     // [T][D]
   Buffer q, k, v, attention;          // [T][H * E], [T][G * E] twice, [T][H * E]
   Buffer gate, up;                    // [T][F], or [T * chosen][expert F]

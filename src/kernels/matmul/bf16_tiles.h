@@ -64,6 +64,9 @@ struct Bf16Sums {
 };
 using StoreBf16Fn = void (*)(const Bf16Sums& sums);
 
+// Sums of one row block and two panels, [panel][16][16], rounded to the nearest BF16: one tile of x for the next product.
+using RoundSumsFn = void (*)(const float* sums, uint8_t* tile);
+
 // What a thread does before its first MultiplyBf16 and after its last.
 using ConfigureTilesFn = void (*)();
 
@@ -74,6 +77,7 @@ using ConfigureTilesFn = void (*)();
   void Bf16OfBf16##isa(const uint8_t* chunks, int k, uint8_t* tiles);                                                          \
   void MultiplyBf16##isa(const Bf16Tile& tile);                                                                                \
   void StoreBf16##isa(const Bf16Sums& sums);                                                                                   \
+  void RoundSums##isa(const float* sums, uint8_t* tile);                                                                       \
   void ConfigureTiles##isa();                                                                                                  \
   void ReleaseTiles##isa();
 #include "kernels/matmul/bf16_tiles.inc"

@@ -195,6 +195,13 @@ void MultiplyBf16Amx(const Bf16Tile& t) {
   aside.Finish();
 }
 
+void RoundSumsAmx(const float* sums, uint8_t* tile) {
+  for (int row = 0; row < kRowsOfBlock; ++row, sums += 16, tile += 64) {
+    _mm512_store_si512(tile, (__m512i)_mm512_cvtne2ps_pbh(_mm512_load_ps(sums + 256), _mm512_load_ps(sums)));
+  }
+  TilesSeeMemory();
+}
+
 void StoreBf16Amx(const Bf16Sums& t) {
   TilesSeeMemory();
   for (int row = 0; row < t.rows; ++row) {

@@ -1,8 +1,8 @@
 // See many_rows.h. Order of the work of a thread:
 //
-//   blocks of 512 rows > 8 tiles of W > stretches of 512 of K > the 8 tiles > pairs of row blocks
+//   blocks of 512 rows > 12 tiles of W > stretches of 512 of K > the 12 tiles > pairs of row blocks
 //
-// so that a stretch of x (512 KiB) and the sums of 8 tiles (512 KiB) stay in L2, a stretch of a tile of W is unpacked once for all
+// so that a stretch of x (512 KiB) and the sums of 12 tiles (768 KiB) stay in L2, a stretch of a tile of W is unpacked once for all
 // rows of the block and stays in L1, and tile registers sum 512 of K before they are stored.
 #include "kernels/matmul/many_rows.h"
 
@@ -19,7 +19,7 @@ namespace {
 constexpr Bf16Arithmetic kBf16Arithmetics[] = {
 #define HONE_BF16_TILES(isa)                                                                                                  \
   {Isa::k##isa, RoundBf16##isa, Bf16OfCodes##isa, Bf16OfF16##isa, Bf16OfBf16##isa, MultiplyBf16##isa, StoreBf16##isa,       \
-   ConfigureTiles##isa, ReleaseTiles##isa},
+   RoundSums##isa, ConfigureTiles##isa, ReleaseTiles##isa},
 #include "kernels/matmul/bf16_tiles.inc"
 #undef HONE_BF16_TILES
 };
@@ -103,6 +103,12 @@ int TiledInputs::Find(const MatmulJob& job, const Bf16Arithmetic& arithmetic) {
   return static_cast<int>(inputs_.size() - 1);
 }
 
+int TiledInputs::Add(int64_t m, int64_t k, const Bf16Arithmetic& arithmetic) {
+  HONE_CHECK(k % kStepK == 0);
+  inputs_.push_back({nullptr, 0, m, k, &arithmetic, nullptr});
+  return static_cast<int>(inputs_.size() - 1);
+}
+
 void TiledInputs::Place() {
   int64_t bytes = 0;
   for (const Input& input : inputs_) bytes += TiledBytes(input.m, input.k);
@@ -116,6 +122,7 @@ void TiledInputs::Place() {
 
 void TiledInputs::Round(int64_t begin, int64_t end) const {
   for (const Input& input : inputs_) {
+    if (input.x == nullptr) continue;
     const int64_t blocks = Ceil(input.m, kRowsOfBlock);
     for (int64_t block = std::max<int64_t>(begin, 0); block < std::min(end, blocks); ++block) {
       const int64_t row = block * kRowsOfBlock;
@@ -136,47 +143,56 @@ const uint8_t* TiledInputs::At(int index, int64_t k0, int64_t row_block) const {
   return input.tiles + (blocks * (k0 / kStepK) + row_block * steps) * kTileBytes;
 }
 
-namespace {
+uint8_t* TiledInputs::TileAt(int index, int64_t row_block, int64_t step) const {
+  const int64_t k0 = step * kStepK / kBf16Stretch * kBf16Stretch;
+  return const_cast<uint8_t*>(At(index, k0, row_block)) + (step - k0 / kStepK) * kTileBytes;
+}
 
-// One block of rows by up to ManyRowsBuffer::kTiles tiles, all of K. The sums go to y at the end, a kilobyte of a row at a time:
-// rows of y often lie a power of two apart, so that the 32 of a tile would share sets of the cache.
-void RunBlock(const MatmulJob& job, const TiledInputs& inputs, int input, int64_t tile_begin, int64_t tile_end, int64_t row_begin,
-              int64_t row_end, ManyRowsBuffer& buffer) {
-  const PackedMatrix& w = *job.weight;
-  const Bf16Arithmetic& bf16 = *w.many_rows();
+void SumBlock(const BlockOfRows& block, const TiledInputs& inputs, float (*sums)[ManyRowsBuffer::kRows * kTileColumns],
+              ManyRowsBuffer& buffer) {
+  const PackedMatrix& w = block.weight;
   const int64_t k_end = std::max<int64_t>(w.k(), 1);  // K of 0: y is the bias
   for (int64_t k0 = 0; k0 < k_end; k0 += kBf16Stretch) {
     const int steps = static_cast<int>(Ceil(std::min<int64_t>(kBf16Stretch, w.k() - k0), kStepK));
-    for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
       const uint8_t* weights = steps > 0 ? Unpack(w, tile, k0, buffer) : nullptr;
       StretchBytes next{nullptr, 0};
-      if (tile + 1 < tile_end) {
+      if (tile + 1 < block.tile_end) {
         next = BytesOf(w, tile + 1, k0);
       } else if (k0 + kBf16Stretch < w.k()) {
-        next = BytesOf(w, tile_begin, k0 + kBf16Stretch);
-      } else if (tile_end < w.tile_count()) {
-        next = BytesOf(w, tile_end, 0);
+        next = BytesOf(w, block.tile_begin, k0 + kBf16Stretch);
+      } else if (block.tile_end < w.tile_count()) {
+        next = BytesOf(w, block.tile_end, 0);
       }
       alignas(64) float bias[kTileColumns] = {};
       const int64_t n0 = tile * kTileColumns;
-      if (job.bias != nullptr) std::memcpy(bias, job.bias + n0, sizeof(float) * std::min<int64_t>(kTileColumns, w.n() - n0));
-      bf16.multiply({.x = steps > 0 ? inputs.At(input, k0, row_begin / kRowsOfBlock) : nullptr,
-                     .weights = weights,
-                     .steps = steps,
-                     .row_blocks = static_cast<int>(Ceil(row_end - row_begin, kRowsOfBlock)),
-                     .sums = buffer.sums[tile - tile_begin],
-                     .bias = k0 == 0 ? bias : nullptr,
-                     .ahead = next.begin,
-                     .ahead_bytes = static_cast<int>(next.bytes)});
+      if (block.bias != nullptr) std::memcpy(bias, block.bias + n0, sizeof(float) * std::min<int64_t>(kTileColumns, w.n() - n0));
+      w.many_rows()->multiply({.x = steps > 0 ? inputs.At(block.input, k0, block.row_begin / kRowsOfBlock) : nullptr,
+                               .weights = weights,
+                               .steps = steps,
+                               .row_blocks = static_cast<int>(Ceil(block.row_end - block.row_begin, kRowsOfBlock)),
+                               .sums = sums[tile - block.tile_begin],
+                               .bias = k0 == 0 ? bias : nullptr,
+                               .ahead = next.begin,
+                               .ahead_bytes = static_cast<int>(next.bytes)});
     }
   }
-  const int64_t n0 = tile_begin * kTileColumns;
-  bf16.store({.sums = buffer.sums[0],
-              .tile_stride = ManyRowsBuffer::kRows * kTileColumns,
-              .rows = static_cast<int>(row_end - row_begin),
-              .columns = static_cast<int>(std::min((tile_end - tile_begin) * kTileColumns, w.n() - n0)),
-              .y = job.y + row_begin * job.y_stride + n0,
-              .y_stride = job.y_stride});
+}
+
+namespace {
+
+// A block of a job. The sums go to y at the end, a kilobyte of a row at a time: rows of y often lie a power of two apart, so that
+// the 32 of a tile would share sets of the cache.
+void RunBlock(const MatmulJob& job, const TiledInputs& inputs, const BlockOfRows& block, ManyRowsBuffer& buffer) {
+  SumBlock(block, inputs, buffer.sums, buffer);
+  const int64_t n0 = block.tile_begin * kTileColumns;
+  job.weight->many_rows()->store(
+      {.sums = buffer.sums[0],
+       .tile_stride = ManyRowsBuffer::kRows * kTileColumns,
+       .rows = static_cast<int>(block.row_end - block.row_begin),
+       .columns = static_cast<int>(std::min((block.tile_end - block.tile_begin) * kTileColumns, job.weight->n() - n0)),
+       .y = job.y + block.row_begin * job.y_stride + n0,
+       .y_stride = job.y_stride});
 }
 
 }  // namespace
@@ -188,8 +204,15 @@ void RunManyRows(const MatmulJob& job, const TiledInputs& inputs, int input, int
   bf16.configure();
   for (int64_t row = row_begin; row < row_end; row += ManyRowsBuffer::kRows) {
     for (int64_t tile = tile_begin; tile < tile_end; tile += ManyRowsBuffer::kTiles) {
-      RunBlock(job, inputs, input, tile, std::min(tile_end, tile + ManyRowsBuffer::kTiles), row,
-               std::min(row_end, row + ManyRowsBuffer::kRows), buffer);
+      RunBlock(job, inputs,
+               {.weight = *job.weight,
+                .bias = job.bias,
+                .input = input,
+                .tile_begin = tile,
+                .tile_end = std::min(tile_end, tile + ManyRowsBuffer::kTiles),
+                .row_begin = row,
+                .row_end = std::min(row_end, row + ManyRowsBuffer::kRows)},
+               buffer);
     }
   }
   bf16.release();

@@ -23,6 +23,7 @@ struct Bf16Arithmetic {
   Bf16OfFloatsFn of_f16, of_bf16;
   MultiplyBf16Fn multiply;
   StoreBf16Fn store;
+  RoundSumsFn round_sums;
   ConfigureTilesFn configure, release;
 };
 
@@ -45,13 +46,16 @@ class TiledInputs {
   void Clear();
   // Index of the input of `job`; the same for jobs with the same x, x_stride, m and k that stand close together.
   int Find(const MatmulJob& job, const Bf16Arithmetic& arithmetic);
-  void Place();  // after the last Find
+  // An input of `m` rows of `k` elements, a multiple of 32, that has no x: its tiles are written with TileAt.
+  int Add(int64_t m, int64_t k, const Bf16Arithmetic& arithmetic);
+  void Place();  // after the last Find or Add
 
   int64_t row_blocks() const { return row_blocks_; }    // of all inputs, laid end to end
   int64_t elements() const { return elements_; }
   void Round(int64_t begin, int64_t end) const;         // those row blocks
   // Where the stretch at k0 of a row block lies; its row blocks follow each other.
   const uint8_t* At(int input, int64_t k0, int64_t row_block) const;
+  uint8_t* TileAt(int input, int64_t row_block, int64_t step) const;
 
  private:
   struct Input {
@@ -68,13 +72,25 @@ class TiledInputs {
 // What one thread needs: a stretch of two panels, codes on the way to it, sums between stretches.
 struct ManyRowsBuffer {
   static constexpr int64_t kRows = 512;  // of a block: their stretch takes 512 KiB of L2
-  static constexpr int64_t kTiles = 8;   // of W that one pass over K serves: sums of 512 KiB
+  static constexpr int64_t kTiles = 12;  // of W that one pass over K serves: sums of 768 KiB
   alignas(64) uint8_t weights[kBf16Stretch / kStepK * 2 * kTileBytes];
   alignas(64) uint8_t codes[kBf16Stretch * kPanelRows];
   alignas(64) float scales[kBf16Stretch / 16 * kPanelRows];
   alignas(64) float mins[kBf16Stretch / 16 * kPanelRows];
   alignas(64) float sums[kTiles][kRows * kTileColumns];
 };
+
+// Sums of one block: at most ManyRowsBuffer::kTiles tiles of a weight by at most kRows rows from row_begin, a multiple of 32, all of
+// K. sums[i], of kRows * kTileColumns floats, belongs to tile tile_begin + i and lies as Bf16Tile::sums says. REQUIRES: the thread's
+// tiles are configured.
+struct BlockOfRows {
+  const PackedMatrix& weight;
+  const float* bias;  // or nullptr
+  int input;
+  int64_t tile_begin, tile_end, row_begin, row_end;
+};
+void SumBlock(const BlockOfRows& block, const TiledInputs& inputs, float (*sums)[ManyRowsBuffer::kRows * kTileColumns],
+              ManyRowsBuffer& buffer);
 
 // Tiles [tile_begin, tile_end) of the job's weight by rows [row_begin, row_end). row_begin is a multiple of 32.
 // The calling thread's tiles are configured on the way in and released on the way out.
