@@ -84,7 +84,7 @@ TEST_P(GatedProductTest, HasTheBitsOfThreeProducts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, GatedProductTest, testing::Values(DType::kQ4_0, DType::kQ4_K, DType::kQ6_K, DType::kBF16, DType::kF16),
-                         [](const testing::TestParamInfo<DType>& info) { return std::string(Info(info.param).name); });
+                         [](const testing::TestParamInfo<DType>& type) { return std::string(Info(type.param).name); });
 
 TEST(GatedProduct, LeavesToOthersWhatTilesDoNotTake) {
   const Isa isa = ReadCpuFacts().best_isa();
