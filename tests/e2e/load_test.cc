@@ -196,4 +196,59 @@ TEST(Load, WrongUsageIsSaidBeforeTheServerIsAsked) {
   EXPECT_EQ(Hone("load http://127.0.0.1:9 --trace '" + WriteTemp("empty.jsonl", "") + "'").code, 3);
 }
 
+std::string Rules(const std::string& name, const std::string& text) { return "--rules '" + WriteTemp(name, text) + "'"; }
+
+TEST(Gate, StoredResultsAndEntriesAreComparedWithoutRunning) {
+  const auto result = [](const char* name, double p50, double p99) {
+    const auto at = [](double x) {
+      return "{\"value\": " + std::to_string(x) + ", \"low\": " + std::to_string(0.98 * x) + ", \"high\": " +
+             std::to_string(1.02 * x) + ", \"confidence\": 0.95}";
+    };
+    return "'" + WriteTemp(name, "{\"ttft_ms\": {\"p50\": " + at(p50) + ", \"p99\": " + at(p99) + "}, \"failed\": 0}") + "'";
+  };
+  const std::string base = result("base.json", 100, 200), slow = result("slow.json", 120, 240),
+                    tail = result("tail.json", 80, 260), rules = Rules("rules.toml", "[[rule]]\nfigure = \"ttft_ms.*\"\nratio_most = 1.1\n");
+  EXPECT_EQ(Hone("gate " + base + " " + base + " " + rules).code, 0);
+  const Outcome failed = Hone("gate " + base + " " + slow + " " + rules + " --json");
+  EXPECT_EQ(failed.code, 10) << failed.err;
+  EXPECT_EQ(json::parse(failed.out)["verdict"], "fails");
+  const Outcome worse_tail = Hone("gate " + base + " " + tail + " " + Rules("tails.json", "{\"rules\": [{\"figure\": \"ttft_ms.p50\", \"ratio_most\": 1}]}"));
+  EXPECT_EQ(worse_tail.code, 10);
+  EXPECT_TRUE(Contains(worse_tail.out, "ttft_ms.p99")) << worse_tail.out;
+  EXPECT_EQ(Hone("gate " + base + " " + slow + " " + Rules("close.toml", "[[rule]]\nfigure = \"ttft_ms.p50\"\nratio_most = 1.2\n")).code, 11);
+  EXPECT_EQ(Hone("gate " + base + " " + base + " " + Rules("none.toml", "[[rule]]\nfigure = \"tpot_ms.p50\"\nratio_most = 1.2\n")).code, 11);
+  EXPECT_EQ(Hone("gate " + base + " builtin " + rules).code, 2);
+  EXPECT_EQ(Hone("gate " + base + " " + base).code, 2);
+  EXPECT_EQ(Hone("gate " + base + " " + base + " " + Rules("bad.toml", "x")).code, 3);
+  EXPECT_EQ(Hone("gate 1 2 " + rules, "HONE_LEDGER='" + TempPath("no_ledger.sqlite") + "'").code, 3);
+}
+
+TEST(Gate, ModelsAreMeasuredSideBySide) {
+  const std::string text = WriteTemp("gate.txt", [] {
+    std::string words;
+    for (int i = 0; i < 700; ++i) words += "the quick brown fox jumps over lazy dog number " + std::to_string(i) + ".\n";
+    return words;
+  }());
+  const std::string ledger = TempPath("gate.sqlite");
+  std::filesystem::remove(ledger);
+  const std::string before = "HONE_LEDGER='" + ledger + "' XDG_CACHE_HOME='" + TempPath("kept") + "'";
+  // A model against itself: no divergence, and latencies within a bound that only a broken measurement leaves.
+  const std::string same = Rules("same.json", "{\"rules\": [{\"figure\": \"kld.mean\", \"most\": 1e-6}, {\"figure\": \"ppl\", \"ratio_most\": 1.001},"
+                                 "{\"figure\": \"ttft_ms.p50\", \"ratio_most\": 1000}], \"tails\": false,"
+                                 "\"measure\": {\"text\": \"" + text + "\", \"chunks\": 2, \"seeds\": [1, 2], \"requests\": 6, \"input\": 20, \"output\": 3}}");
+  const Outcome held = Hone("gate builtin builtin --json " + same, before);
+  ASSERT_EQ(held.code, 0) << held.err << held.out;
+  const json report = json::parse(held.out);
+  EXPECT_EQ(report["verdict"], "holds");
+  EXPECT_EQ(report["findings"].size(), 3u);
+  // Another model is not the same.
+  const std::string other = Rules("other.json", "{\"rules\": [{\"figure\": \"kld.mean\", \"most\": 1e-6}],"
+                                  "\"measure\": {\"text\": \"" + text + "\", \"chunks\": 2}}");
+  EXPECT_EQ(Hone("gate builtin builtin-draft " + other, before).code, 10);
+  const json list = json::parse(Hone("ledger list --json", before).out);
+  EXPECT_EQ(list["entries"][0]["kind"], "gate");
+  EXPECT_EQ(list["entries"][0]["outcome"], "fails");
+  EXPECT_EQ(Hone("gate builtin builtin " + Rules("no_text.json", "{\"rules\": [{\"figure\": \"ppl\", \"most\": 9}]}")).code, 2);
+}
+
 }  // namespace
