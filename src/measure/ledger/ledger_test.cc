@@ -208,7 +208,8 @@ TEST(Ledger, ComparesAndExports) {
 TEST(Ledger, FiguresOfJsonResultsHaveTheSameNames) {
   const auto names = [](const std::string& text) {
     std::string joined;
-    for (const Figure& figure : FiguresOfJson(text).value()) joined += figure.name + " ";
+    const std::vector<Figure> figures = FiguresOfJson(text).value();
+    for (const Figure& figure : figures) joined += figure.name + " ";
     return joined;
   };
   EXPECT_EQ(names(R"({"rows": [{"work": "prefill", "tokens": 512, "tok_s": 9, "low": 8, "high": 10, "confidence": 0.97},

@@ -57,7 +57,8 @@ class Driver {
       HONE_RETURN_IF_ERROR(SendDue(now_s));
       if (flying_.empty() && !MoreToSend(now_s)) break;
       transport_.Poll(Wait(), done);
-      if (callbacks_.progress) {
+      if (callbacks_.progress && Elapsed() >= next_progress_s_) {
+        next_progress_s_ = Elapsed() + kTickS;
         callbacks_.progress(static_cast<int>(run_.records.size()), total_, static_cast<int>(flying_.size()), failed_);
       }
     }
@@ -121,7 +122,7 @@ class Driver {
 
   double Wait() {
     double wake_s = Elapsed() + kTickS;
-    if (!Full()) {
+    if (!Full() && !TimeUp(Elapsed())) {
       if (!turns_.empty()) wake_s = std::min(wake_s, turns_.top().at_s);
       if (!closed() && next_task_ < tasks_.size()) wake_s = std::min(wake_s, times_[next_task_]);
     }
@@ -190,7 +191,7 @@ class Driver {
   std::vector<std::vector<std::string>> history_;
   std::map<int64_t, Flying> flying_;
   int64_t next_id_ = 0;
-  double start_s_ = 0, freed_s_ = 0;
+  double start_s_ = 0, freed_s_ = 0, next_progress_s_ = 0;
   double active_ = 0, active_since_s_ = 0, active_integral_ = 0;
   bool held_ = false;
   int total_ = 0, failed_ = 0, unreached_ = 0;

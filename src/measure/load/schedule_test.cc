@@ -107,7 +107,8 @@ TEST(Dataset, LengthsSeedsAndSharedBeginnings) {
   spec.range = 0.5;
   std::map<std::string, int> prefixes;
   int shortest = 1000, longest = 0;
-  for (const LoadTask& task : MakeTasks(spec, "", 200, 1).value()) {
+  const std::vector<LoadTask> shared = MakeTasks(spec, "", 200, 1).value();
+  for (const LoadTask& task : shared) {
     ++prefixes[task.system];
     shortest = std::min(shortest, task.turns[0].output_tokens);
     longest = std::max(longest, task.turns[0].output_tokens);
@@ -126,7 +127,8 @@ TEST(Dataset, FilesOfSeveralShapes) {
 
 {"prompt": "plain", "max_tokens": 3})";
   std::map<std::string, LoadTask> by_text;
-  for (LoadTask& task : MakeTasks(spec, text, 0, 1).value()) by_text[task.turns[0].text] = task;
+  const std::vector<LoadTask> read = MakeTasks(spec, text, 0, 1).value();
+  for (const LoadTask& task : read) by_text[task.turns[0].text] = task;
   ASSERT_EQ(by_text.size(), 3u);
   EXPECT_EQ(by_text["one"].system, "be brief");
   ASSERT_EQ(by_text["one"].turns.size(), 2u);
@@ -206,7 +208,7 @@ class FakeServer : public LoadTransport {
   void Poll(double wait_s, const Done& done) override {
     const double until_s = now_ + wait_s;
     if (ends_.empty() || ends_.begin()->first > until_s) {
-      now_ = until_s;
+      now_ = std::max(until_s, std::nextafter(now_, 1e9));  // a wait below the last digit of the time passes too
       return;
     }
     now_ = std::max(now_, ends_.begin()->first);
