@@ -1,4 +1,4 @@
-// hone eval perplexity | kld | tasks: the quality of a model, by named protocols. What is computed: docs/measure.md.
+// hone eval perplexity | kld | tasks | needle | domains: the quality of a model, by named protocols. What is computed: docs/measure.md.
 #include <algorithm>
 #include <filesystem>
 
@@ -11,7 +11,9 @@
 #include "cli/model_path.h"
 #include "cli/progress.h"
 #include "measure/divergence.h"
+#include "measure/domains.h"
 #include "measure/ledger/entries.h"
+#include "measure/needle.h"
 #include "measure/perplexity.h"
 #include "measure/tasks.h"
 #include "measure/window_scorer.h"
@@ -30,11 +32,11 @@ struct EvalModel {
 class EvalCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.Add("WHAT", what_, "perplexity, kld or tasks")
+    flags.Add("WHAT", what_, "perplexity, kld, tasks, needle or domains")
         ->required()
-        ->one_of({"perplexity", "kld", "tasks"});
+        ->one_of({"perplexity", "kld", "tasks", "needle", "domains"});
     flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    flags.Add("FILES", files_, "tasks: JSONL files (default: the tasks of the built-in model)");
+    flags.Add("FILES", files_, "tasks: JSONL files (default: the tasks of the built-in model); domains: NAME=FILE of each text");
     const char* text = "Perplexity and divergence";
     flags.Add("-f,--file", file_, "the text; - is standard input")->group(text);
     protocol_option_ =
@@ -48,7 +50,7 @@ class EvalCommand : public Command {
     flags.Add("--chunks", chunks_, "stop after so many windows")->range(1, 1 << 30)->group(text);
     flags.AddSwitch("--parse-special", parse_special_, "special tokens written in the text are tokens, not text")
         ->group(text);
-    flags.Add("--base", base_, "kld: the model to compare with, or a .kld file of its logits")->group(text);
+    flags.Add("--base", base_, "kld: the model to compare with, or a .kld file of its logits; domains: the model")->group(text);
     flags.Add("--save", save_, "kld: write the base's logits to this file, in llama.cpp's format")->group(text);
     const char* tasks = "Tasks";
     flags.Add("--compare", compare_, "another model on the same items, compared item by item")->group(tasks);
@@ -66,6 +68,13 @@ class EvalCommand : public Command {
         ->group(tasks);
     flags.Add("--items", items_file_, "write what came out of each item to this file, as JSON lines")
         ->group(tasks);
+    const char* needle = "Needle";
+    flags.Add("--lengths", needles_.lengths, "tokens of prompts (default 256,512 ... up to the context)")->delimiter(',')->group(needle);
+    flags.Add("--depths", depths_, "where the needle is, in percent of the text (default 0,25,50,75,100)")
+        ->delimiter(',')
+        ->range(0, 100)
+        ->group(needle);
+    flags.Add("--needles", needles_.trials, "needles of each length and depth (default 3)")->range(1, 1000)->group(needle);
     AddLedgerFlags(flags, &ledger_);
   }
 
@@ -74,17 +83,24 @@ class EvalCommand : public Command {
     HONE_RETURN_IF_ERROR(CheckFlags());
     if (what_ == "perplexity") return Perplexity(flags);
     if (what_ == "kld") return Divergence(flags);
+    if (what_ == "needle") return Needle(flags);
+    if (what_ == "domains") return Domains(flags);
     return Tasks(flags);
   }
 
  private:
   Result<void> CheckFlags() const {
     const bool tasks = what_ == "tasks", kld = what_ == "kld";
-    if (!tasks && !files_.empty())
+    const bool domains = what_ == "domains", needle = what_ == "needle";
+    if (domains && files_.empty()) return UsageError("no texts: give NAME=FILE of each domain, as prose=book.txt code=main.cc");
+    if (!needle && (!needles_.lengths.empty() || !depths_.empty())) return UsageError("--lengths, --depths and --needles are for eval needle");
+    if (!tasks && !domains && !files_.empty())
       return UsageError("eval " + what_ + " takes its text with -f FILE; '" + files_[0] + "' is too much");
     if (tasks && !file_.empty()) return UsageError("eval tasks takes its files after MODEL, without -f");
     if (what_ == "perplexity" && file_.empty()) return UsageError("no text: give -f FILE");
-    if (!kld && (!base_.empty() || !save_.empty())) return UsageError("--base and --save are for eval kld");
+    if (domains && !file_.empty()) return UsageError("eval domains takes its texts after MODEL, as NAME=FILE, without -f");
+    if (domains && (stride_ > 0 || protocol_option_->given() || parse_special_)) return UsageError("eval domains has one protocol, llama.cpp's; --ctx and --chunks can be set");
+    if (!kld && !(domains && save_.empty()) && (!base_.empty() || !save_.empty())) return UsageError("--base and --save are for eval kld");
     if (!format_.frame.empty() && format_.frame.find("{}") == std::string::npos)
       return UsageError("--frame '" + format_.frame + "': wanted {} where the question goes");
     if (kld && base_.empty() && save_.empty())
@@ -253,6 +269,73 @@ class EvalCommand : public Command {
     return results;
   }
 
+  Result<int> Needle(const CommonFlags& flags) {
+    std::string haystack;
+    if (!file_.empty()) {
+      HONE_TRY(haystack, ReadText(file_));
+      if (haystack.empty()) return InvalidInput(file_ + ": is empty");
+    }
+    for (const int percent : depths_) needles_.depths.push_back(percent / 100.0);
+    needles_.seed = flags.seed.value_or(1);
+    if (task_options_.max_tokens > 0) needles_.max_tokens = task_options_.max_tokens;
+    HONE_TRY(const auto checkpoint, OpenModel(model_));
+    HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));
+    CommonFlags sized = flags;
+    sized.ctx = flags.ctx > 0 ? flags.ctx : std::min(config.context, kMaxDefaultContext);
+    for (const int length : needles_.lengths) {  // asked for by name: no need to say --ctx too
+      if (flags.ctx == 0) sized.ctx = std::min(config.context, std::max(sized.ctx, length + needles_.max_tokens));
+    }
+    HONE_TRY(const NeedleOptions needles, ResolveNeedles(needles_, sized.ctx));
+    HONE_TRY(LoadedModel loaded, LoadModel(model_, sized, {.max_sequences = 4}));
+    const TaskModel model{loaded.model, loaded.tokenizer, loaded.chat_template, loaded.engine.get()};
+    HONE_TRY(const KvType kv, flags.kv_type());
+    ProgressLine progress(loaded.name + ", needles", flags.progress());
+    HONE_TRY(const NeedleReport report,
+             RunNeedles(needles, haystack, model, loaded.runtime->runtime(), kv,
+                        [&](double share, int right, int done) {
+                          progress.Update(share, std::to_string(right) + " found of " + std::to_string(done));
+                        },
+                        [] { return Interrupted(); }));
+    progress.Clear();
+    const std::string json = NeedleJson(report, loaded.name, flags.kv_name());
+    EnterRun(ledger_, loaded.runtime->runtime(), NeedleEntry(report, loaded.name, loaded.checkpoint->path(), json));
+    WriteOut(flags.json ? json : NeedleTable(report, loaded.name, flags.kv_name()));
+    return report.interrupted ? kExitInterrupted : kExitDone;
+  }
+
+  Result<int> Domains(const CommonFlags& flags) {
+    std::vector<DomainText> texts;
+    for (const std::string& argument : files_) {
+      HONE_TRY(DomainText domain, ParseDomain(argument));
+      for (const DomainText& other : texts) {
+        if (other.name == domain.name) return UsageError("domain '" + domain.name + "' is there twice");
+      }
+      HONE_TRY(domain.text, ReadText(domain.file));
+      if (domain.text.empty()) return InvalidInput(domain.file + ": is empty");
+      texts.push_back(std::move(domain));
+    }
+    HONE_TRY(const KvType kv, flags.kv_type());
+    const int context = flags.ctx > 0 ? flags.ctx : 512;
+    HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
+    HONE_TRY(const EvalModel mine, Load(model_, context, *owner, flags));
+    EvalModel base;
+    if (!base_.empty()) {
+      HONE_TRY(base, Load(base_, context, *owner, flags));
+    }
+    std::vector<DomainResult> results;
+    for (const DomainText& domain : texts) {
+      if (Interrupted()) break;
+      ProgressLine progress(domain.name, flags.progress());
+      const EvalCallbacks callbacks{[&](double share, double) { progress.Update(share); }, [] { return Interrupted(); }};
+      HONE_TRY(DomainResult result, MeasureDomain(*mine.model, base.model.get(), owner->runtime(), kv, *mine.tokenizer, domain, context, chunks_, callbacks));
+      if (!Interrupted()) results.push_back(std::move(result));
+    }
+    const std::string json = DomainsJson(results, mine.name, base.name, context);
+    EnterRun(ledger_, owner->runtime(), DomainsEntry(results, mine.name, mine.checkpoint->path(), base.name, Interrupted(), json));
+    WriteOut(flags.json ? json : DomainsTable(results, mine.name, base.name));
+    return Interrupted() ? kExitInterrupted : kExitDone;
+  }
+
   Result<int> Tasks(const CommonFlags& flags) {
     if (files_.empty()) {
       HONE_TRY(files_, DefaultTasks());
@@ -311,6 +394,8 @@ class EvalCommand : public Command {
   Flag* protocol_option_ = nullptr;
   TaskFormat format_;
   TaskOptions task_options_;
+  NeedleOptions needles_;
+  std::vector<int> depths_;
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
 // hone profile: a model under the engine over input x output x requests at once: latencies, where the time goes, the
 // bottleneck by name, and how good hone plan's prediction was. How it is measured: docs/measure.md.
-
 #include "cli/command.h"
 #include "cli/exit_codes.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/ledger_flags.h"
 #include "cli/loaded_model.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
@@ -27,6 +27,7 @@ class ProfileCommand : public Command {
         ->range(1, 10000);
     flags.Add("--max-sequences", places_, "places of the engine (default: the most of --concurrency)")->range(1, kMaxSequences);
     flags.Add("--kv-bytes", kv_bytes_, "memory of the KV cache (default: enough)")->bytes();
+    AddLedgerFlags(flags, &ledger_);
     flags.AddSwitch("--no-keep", no_keep_, "do not keep the fitted constants for hone plan");
   }
 
@@ -71,7 +72,9 @@ class ProfileCommand : public Command {
       if (const auto saved = SaveFitted(FittedPath(), machine, kernel, report.fitted); !saved)
         runtime.log->Warn("{}", saved.error().message);
     }
-    WriteOut(flags.json ? ProfileJson(report, runtime) : ProfileTable(report));
+    const std::string json = ProfileJson(report, runtime);
+    EnterRun(ledger_, runtime, ProfileEntry(report, loaded.checkpoint->path(), json));
+    WriteOut(flags.json ? json : ProfileTable(report));
     return report.interrupted ? kExitInterrupted : kExitDone;
   }
 
@@ -81,6 +84,7 @@ class ProfileCommand : public Command {
   }
 
   std::string model_;
+  LedgerFlags ledger_;
   ProfileOptions options_;
   int places_ = 0;
   uint64_t kv_bytes_ = 0;

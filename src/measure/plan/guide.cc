@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kLeastGain = 0.03;  // less is not worth a change
 constexpr int kMostSteps = 12;
+constexpr double kMostUnaskedKld = 0.1;  // a published divergence above it is not proposed unless the user allows it
 
 std::string Upper(std::string_view text) {
   std::string out(text);
@@ -31,20 +32,24 @@ std::string SpeedTest(const Deployment& d, const std::string& model) {
 }
 
 double StepTail(const Deployment& d) {  // a stream's gap while another prompt is computed
-  return PredictStep(d, 1, std::min(d.step_tokens, d.input), std::max(0, d.input - d.step_tokens)).seconds();
+  const int rows = std::max(1, std::min(d.step_tokens, d.input - d.cached_input));
+  return PredictStep(d, 1, rows, d.input - rows).seconds();
 }
 
-// What a proposal must improve, by bottleneck: smaller is better.
-double Score(const Deployment& d, Bottleneck bottleneck) {
-  switch (bottleneck) {
-    case Bottleneck::kCapacity: return AccountMemory(d).needed_bytes / std::max(1.0, AccountMemory(d).usable_bytes);
-    case Bottleneck::kLongTail: return StepTail(d);
-    case Bottleneck::kCompute:
-      return d.input > 0 && Predict(d).prefill.seconds() > d.output * Predict(d).tpot_s / std::max(1, d.concurrency)
-                 ? Predict(d).ttft_s
-                 : Predict(d).tpot_s;
-    default: return Predict(d).tpot_s;
+// What a proposal must improve: smaller is better.
+double Score(const Deployment& d, Target target, const Constraints& asked) {
+  switch (target) {
+    case Target::kMemory: {
+      Deployment full = d;  // with as many sequences as must fit
+      full.concurrency = std::max(d.concurrency, asked.sequences);
+      const MemoryAccount account = AccountMemory(full);
+      return account.needed_bytes / std::max(1.0, account.usable_bytes);
+    }
+    case Target::kTtft: return Predict(d).ttft_s;
+    case Target::kTpot: return Predict(d).tpot_s;
+    case Target::kGap: return StepTail(d);
   }
+  return 0;
 }
 
 Proposal Make(const char* move, const Deployment& after) {
@@ -56,11 +61,19 @@ Proposal Make(const char* move, const Deployment& after) {
 
 struct Question {
   const Deployment& now;
-  Bottleneck bottleneck;
+  const Finding& finding;
   const Constraints& asked;
   const std::string& model;
   bool Is(std::initializer_list<Bottleneck> list) const {
-    return std::find(list.begin(), list.end(), bottleneck) != list.end();
+    return std::find(list.begin(), list.end(), finding.bottleneck) != list.end();
+  }
+  bool Helps(const Deployment& after) const {
+    return Score(after, finding.target, asked) <= Score(now, finding.target, asked) * (1 - kLeastGain);
+  }
+  // Nothing that was asked is in the way any more in the same respect.
+  bool Settles(const Deployment& after) const {
+    const std::optional<Finding> left = FindBottleneck(after, asked);
+    return !left || left->target != finding.target;
   }
 };
 using Answer = std::optional<Proposal>;
@@ -127,7 +140,7 @@ Answer MoreAtOnce(const Question& q) {
   const Prediction before = Predict(q.now), then = Predict(after);
   if (then.tok_s < before.tok_s * (1 + kLeastGain) || (q.asked.tpot_s > 0 && then.tpot_s > q.asked.tpot_s)) return std::nullopt;
   Proposal p = Make("more-at-once", after);
-  p.what = fmt::format("decode {} sequences at once (--max-sequences {})", after.concurrency, after.concurrency);
+  p.what = fmt::format("decode at most {} at once (--max-sequences {})", after.concurrency, after.concurrency);
   p.gain = fmt::format("{:.0f} tokens/s in place of {:.0f}: weights are read once for all; {} sequences fit", then.tok_s, before.tok_s, most);
   p.risk = fmt::format("each stream slows down: TPOT {} in place of {}", SaySeconds(then.tpot_s), SaySeconds(before.tpot_s));
   p.test = "hone load URL --sweep: goodput rises and p99 TPOT holds";
@@ -136,13 +149,14 @@ Answer MoreAtOnce(const Question& q) {
 }
 
 Answer FewerAtOnce(const Question& q) {
-  if (!q.Is({Bottleneck::kKvBandwidth, Bottleneck::kCompute}) || q.asked.tpot_s <= 0 || q.now.concurrency <= 1) return std::nullopt;
+  if (q.finding.target != Target::kTpot || q.asked.tpot_s <= 0 || q.now.concurrency <= 1) return std::nullopt;
   if (q.asked.sequences >= q.now.concurrency || Predict(q.now).tpot_s <= q.asked.tpot_s) return std::nullopt;
   Deployment after = q.now;
   while (after.concurrency > std::max(1, q.asked.sequences) && Predict(after).tpot_s > q.asked.tpot_s) --after.concurrency;
+  if (!q.Helps(after)) return std::nullopt;
   const Prediction before = Predict(q.now), then = Predict(after);
   Proposal p = Make("fewer-at-once", after);
-  p.what = fmt::format("decode {} sequences at once (--max-sequences {})", after.concurrency, after.concurrency);
+  p.what = fmt::format("decode at most {} at once (--max-sequences {})", after.concurrency, after.concurrency);
   p.gain = fmt::format("TPOT {} in place of {}: a step reads {} of cache in place of {}", SaySeconds(then.tpot_s),
                        SaySeconds(before.tpot_s), SayBytes(then.decode.kv_bytes), SayBytes(before.decode.kv_bytes));
   p.risk = fmt::format("less throughput, {:.0f} tokens/s in place of {:.0f}; others wait", then.tok_s, before.tok_s);
@@ -152,7 +166,7 @@ Answer FewerAtOnce(const Question& q) {
 }
 
 Answer KeepPrefix(const Question& q) {
-  if (q.bottleneck != Bottleneck::kCompute || q.now.cached_input > 0 || q.now.shared_input <= 0) return std::nullopt;
+  if (q.finding.target != Target::kTtft || q.now.cached_input > 0 || q.now.shared_input <= 0) return std::nullopt;
   Deployment after = q.now;
   after.cached_input = std::min(q.now.shared_input, q.now.input - 1);
   Proposal p = Make("keep-prefix", after);
@@ -183,7 +197,7 @@ Answer TensorSplit(const Question& q) {
   if (std::find(counts.begin(), counts.end(), q.now.hardware.count) == counts.end()) return std::nullopt;
   Deployment after = q.now;
   after.split = Split::kTensor;
-  if (Score(after, q.bottleneck) > Score(q.now, q.bottleneck) * (1 - kLeastGain)) return std::nullopt;
+  if (!q.Helps(after)) return std::nullopt;
   const Prediction before = Predict(q.now), then = Predict(after);
   Proposal p = Make("tensor-split", after);
   p.what = fmt::format("split every matrix over the {} cards in place of the layers", q.now.hardware.count);
@@ -195,31 +209,24 @@ Answer TensorSplit(const Question& q) {
   return p;
 }
 
-// Whether all that is asked holds after a change of format, so that the smallest loss that is enough is proposed.
-bool Resolves(const Deployment& after, Bottleneck bottleneck, const Constraints& asked) {
-  const std::optional<Finding> finding = FindBottleneck(after, asked);
-  return !finding || finding->bottleneck != bottleneck;
-}
-
 bool NothingAsked(const Constraints& asked) {
   return asked.ttft_s == 0 && asked.tpot_s == 0 && asked.p99_gap_s == 0 && asked.sequences == 0;
 }
 
 Answer SmallerWeights(const Question& q) {
-  if (!q.Is({Bottleneck::kCapacity, Bottleneck::kWeightBandwidth, Bottleneck::kCompute})) return std::nullopt;
+  if (!q.Is({Bottleneck::kCapacity, Bottleneck::kWeightBandwidth, Bottleneck::kKvBandwidth, Bottleneck::kCompute})) return std::nullopt;
   const double now_bytes = BytesOfWeights(q.now.shape, q.now.format).total();
-  const double now_score = Score(q.now, q.bottleneck);
   Answer best;
   for (const WeightFormat& format : WeightFormats()) {
     const bool runs = q.now.hardware.cpu ? IsGguf(format) : !IsGguf(format) && format.bits <= 8.5;
     if (!runs || BytesOfWeights(q.now.shape, format).total() >= now_bytes * (1 - kLeastGain)) continue;
-    if (q.asked.kld > 0 && format.kld > q.asked.kld) continue;
+    if (format.kld > (q.asked.kld > 0 ? q.asked.kld : kMostUnaskedKld)) continue;
     Deployment after = q.now;
     after.format = format;
-    if (Score(after, q.bottleneck) > now_score * (1 - kLeastGain)) continue;
-    if (best && Score(after, q.bottleneck) > Score(best->after, q.bottleneck) * (1 - kLeastGain)) continue;
+    if (!q.Helps(after)) continue;
+    if (best && Score(after, q.finding.target, q.asked) > Score(best->after, q.finding.target, q.asked) * (1 - kLeastGain)) continue;
     best = Make("smaller-weights", after);
-    if (NothingAsked(q.asked) || Resolves(after, q.bottleneck, q.asked)) break;
+    if (NothingAsked(q.asked) || q.Settles(after)) break;  // the best quality that is enough
   }
   if (!best) return std::nullopt;
   const Deployment& after = best->after;
@@ -232,11 +239,15 @@ Answer SmallerWeights(const Question& q) {
   best->risk = after.format.kld >= 0
                    ? fmt::format("quality: KL divergence {} was published for Llama-3-8B; smaller and newer models lose more", after.format.kld)
                    : "quality: no divergence is published for this format; it depends on calibration, so measure it";
+  // A file that is quantised already is a bad source: its losses would be kept and new ones added.
+  const bool lossy = q.now.format.bits < 15;
+  const std::string source = lossy ? "ORIGINAL" : q.model;
+  if (lossy) best->risk += "; quantise from the original weights, not from this file";
   const std::string out = after.format.name + (q.now.hardware.cpu ? ".gguf" : "/");
-  const std::string make = q.now.hardware.cpu ? fmt::format("hone quantize {} {} --type {}", q.model, out, Upper(after.format.name))
-                                              : fmt::format("hone quantize {} {} --method {}", q.model, out,
+  const std::string make = q.now.hardware.cpu ? fmt::format("hone quantize {} {} --type {}", source, out, Upper(after.format.name))
+                                              : fmt::format("hone quantize {} {} --method {}", source, out,
                                                             after.format.name.substr(0, after.format.name.find('-')));
-  best->test = fmt::format("{}; hone eval kld {} --base {} -f TEXT; {}", make, out, q.model, SpeedTest(after, out));
+  best->test = fmt::format("{}; hone eval kld {} --base {} -f TEXT; {}", make, out, source, SpeedTest(after, out));
   best->undo = fmt::format("serve {} again; it was not changed", q.model);
   return best;
 }
@@ -249,8 +260,7 @@ Answer MoreCards(const Question& q) {
     Deployment after = q.now;
     after.hardware.count = count;
     after.split = Split::kTensor;
-    if (!Resolves(after, q.bottleneck, q.asked)) continue;
-    if (Score(after, q.bottleneck) > Score(q.now, q.bottleneck) * (1 - kLeastGain)) continue;
+    if (!q.Settles(after) || !q.Helps(after)) continue;
     const Prediction before = Predict(q.now), then = Predict(after);
     Proposal p = Make("more-cards", after);
     p.what = fmt::format("{} cards in place of {}, every matrix split over them", count, q.now.hardware.count);
@@ -309,28 +319,28 @@ std::string SaySeconds(double seconds) {
 std::optional<Finding> FindBottleneck(const Deployment& d, const Constraints& asked) {
   const MemoryAccount memory = AccountMemory(d);
   if (!memory.fits()) {
-    return Finding{Bottleneck::kCapacity,
+    return Finding{Target::kMemory, Bottleneck::kCapacity,
                    fmt::format("{} needed for {} sequences of {} tokens, {} usable", SayBytes(memory.needed_bytes), d.concurrency,
                                d.reserved_tokens(), SayBytes(memory.usable_bytes))};
   }
   if (memory.most_sequences < asked.sequences) {
-    return Finding{Bottleneck::kCapacity, fmt::format("{} sequences of {} tokens fit, {} asked", memory.most_sequences,
+    return Finding{Target::kMemory, Bottleneck::kCapacity, fmt::format("{} sequences of {} tokens fit, {} asked", memory.most_sequences,
                                                       d.reserved_tokens(), asked.sequences)};
   }
   const Prediction prediction = Predict(d);
   if (asked.tpot_s > 0 && prediction.tpot_s > asked.tpot_s) {
-    return Finding{FromBound(prediction.decode.bound()),
-                   fmt::format("TPOT {}, {} asked: a step reads {} of weights and {} of cache and does {:.3g} GFLOP",
+    return Finding{Target::kTpot, FromBound(prediction.decode.bound()),
+                   fmt::format("TPOT {}, {} asked: a step reads {} of weights and {} of cache and does {}",
                                SaySeconds(prediction.tpot_s), SaySeconds(asked.tpot_s), SayBytes(prediction.decode.weight_bytes),
-                               SayBytes(prediction.decode.kv_bytes), prediction.decode.flops / 1e9)};
+                               SayBytes(prediction.decode.kv_bytes), SayScaled(prediction.decode.flops, "FLOP"))};
   }
   if (asked.ttft_s > 0 && prediction.ttft_s > asked.ttft_s) {
-    return Finding{FromBound(prediction.prefill.bound()),
-                   fmt::format("TTFT {}, {} asked: a prompt of {} tokens is {:.3g} TFLOP", SaySeconds(prediction.ttft_s),
-                               SaySeconds(asked.ttft_s), d.input, prediction.prefill.flops / 1e12)};
+    return Finding{Target::kTtft, FromBound(prediction.prefill.bound()),
+                   fmt::format("TTFT {}, {} asked: a prompt of {} tokens is {}", SaySeconds(prediction.ttft_s),
+                               SaySeconds(asked.ttft_s), d.input, SayScaled(prediction.prefill.flops, "FLOP"))};
   }
   if (asked.p99_gap_s > 0 && StepTail(d) > asked.p99_gap_s) {
-    return Finding{Bottleneck::kLongTail, fmt::format("a stream waits {} for a step with somebody's prompt, {} asked",
+    return Finding{Target::kGap, Bottleneck::kLongTail, fmt::format("a stream waits {} for a step with somebody's prompt, {} asked",
                                                       SaySeconds(StepTail(d)), SaySeconds(asked.p99_gap_s))};
   }
   return std::nullopt;
@@ -341,16 +351,16 @@ Finding BoundOf(const Deployment& d) {
   const double decode_s = p.tpot_s * d.output / std::max(1, d.concurrency);
   const bool prefill = p.ttft_s > decode_s;
   const StepTime& step = prefill ? p.prefill : p.decode;
-  return {FromBound(step.bound()),
+  return {prefill ? Target::kTtft : Target::kTpot, FromBound(step.bound()),
           fmt::format("{} is {} of a request's {}: reading takes {}, arithmetic {}{}", prefill ? "the prompt" : "decode",
                       SaySeconds(prefill ? p.ttft_s : decode_s), SaySeconds(p.ttft_s + decode_s), SaySeconds(step.read_s),
                       SaySeconds(step.compute_s), step.link_s > 0 ? ", exchanges " + SaySeconds(step.link_s) : "")};
 }
 
-std::vector<Proposal> Propose(const Deployment& deployment, Bottleneck bottleneck, const Constraints& asked,
+std::vector<Proposal> Propose(const Deployment& deployment, const Finding& finding, const Constraints& asked,
                               const std::string& model) {
   std::vector<Proposal> proposals;
-  const Question question{deployment, bottleneck, asked, model};
+  const Question question{deployment, finding, asked, model};
   for (const Move move : kMoves) {
     if (Answer answer = move(question)) proposals.push_back(*std::move(answer));
   }
@@ -364,16 +374,11 @@ StepPlan MakeStepPlan(const Deployment& deployment, const Constraints& asked, co
   for (int i = 0; i < kMostSteps; ++i) {
     plan.open = FindBottleneck(plan.end, asked);
     if (!plan.open) break;
-    std::vector<Proposal> proposals = Propose(plan.end, plan.open->bottleneck, asked, name);
-    // Of the smallest step that settles it, else of the smallest that helps.
-    auto taken = std::find_if(proposals.begin(), proposals.end(), [&](const Proposal& p) {
-      return Resolves(p.after, plan.open->bottleneck, asked);
+    std::vector<Proposal> proposals = Propose(plan.end, *plan.open, asked, name);
+    // The smallest step that helps: it is measured and kept or taken back before the next one.
+    const auto taken = std::find_if(proposals.begin(), proposals.end(), [&](const Proposal& p) {
+      return Score(p.after, plan.open->target, asked) < Score(plan.end, plan.open->target, asked) * (1 - kLeastGain);
     });
-    if (taken == proposals.end()) {
-      taken = std::find_if(proposals.begin(), proposals.end(), [&](const Proposal& p) {
-        return Score(p.after, plan.open->bottleneck) < Score(plan.end, plan.open->bottleneck) * (1 - kLeastGain);
-      });
-    }
     if (taken == proposals.end()) break;
     plan.end = taken->after;
     if (taken->move == "smaller-weights") name = plan.end.format.name + (plan.end.hardware.cpu ? ".gguf" : "/");

@@ -35,11 +35,16 @@ struct Constraints {
   int most_cards = 0;      // 0: as many as it takes
 };
 
-// What stands in the way; nullopt: nothing that was asked.
+// What a step is meant to improve.
+enum class Target { kMemory, kTtft, kTpot, kGap };
+
+// What stands in the way of what.
 struct Finding {
+  Target target = Target::kTpot;
   Bottleneck bottleneck = Bottleneck::kCompute;
   std::string reason;  // the numbers that say so
 };
+// nullopt: nothing that was asked.
 std::optional<Finding> FindBottleneck(const Deployment& deployment, const Constraints& asked);
 // What bounds it most where nothing is asked: the larger of prefill and decode in a request's time.
 Finding BoundOf(const Deployment& deployment);
@@ -54,8 +59,8 @@ struct Proposal {
   Deployment after;
 };
 
-// The steps that help against `bottleneck`, the smallest (easiest to take back) first. `model`: how commands name it.
-std::vector<Proposal> Propose(const Deployment& deployment, Bottleneck bottleneck, const Constraints& asked,
+// The steps that help against it, the smallest (easiest to take back) first. `model`: how commands name it.
+std::vector<Proposal> Propose(const Deployment& deployment, const Finding& finding, const Constraints& asked,
                               const std::string& model);
 
 // A plan: the first proposal is taken, the rest judged again, until all that is asked holds or nothing helps.

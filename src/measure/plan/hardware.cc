@@ -110,4 +110,11 @@ std::string SayBytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, bytes < 10 ? 2 : bytes < 100 ? 1 : 0, units[unit]);
 }
 
+std::string SayScaled(double value, std::string_view unit) {
+  const char* const prefixes[] = {"", "k", "M", "G", "T", "P", "E"};
+  int i = 0;
+  while (value >= 999.5 && i < 6) value /= 1000, ++i;
+  return fmt::format("{:.3g} {}{}", value, prefixes[i], unit);
+}
+
 }  // namespace hone

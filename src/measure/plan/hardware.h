@@ -50,5 +50,7 @@ Result<double> ParseOps(std::string_view flag, std::string_view text);
 
 // "1.34 GB", "70.3 kB": decimal, as vendors count memory.
 std::string SayBytes(double bytes);
+// "2.04 TB/s", "312 TFLOP": three digits and a decimal prefix.
+std::string SayScaled(double value, std::string_view unit);
 
 }  // namespace hone

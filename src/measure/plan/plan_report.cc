@@ -15,16 +15,9 @@ using nlohmann::ordered_json;
 
 std::string Row(std::string_view key, const std::string& value) { return fmt::format("{:<20} {}\n", key, value); }
 
-std::string SayRate(double per_s, std::string_view unit) {
-  const char* const prefixes[] = {"", "k", "M", "G", "T", "P"};
-  int i = 0;
-  while (per_s >= 999.5 && i < 5) per_s /= 1000, ++i;
-  return fmt::format("{:.3g} {}{}", per_s, prefixes[i], unit);
-}
-
 std::string SayHardware(const Hardware& hardware, const WeightFormat& format) {
   return fmt::format("{} x {}: {}, {}, {} each", hardware.count, hardware.name, SayBytes(hardware.memory_bytes),
-                     SayRate(hardware.read_bytes_s, "B/s"), SayRate(hardware.Ops(format), "FLOP/s"));
+                     SayScaled(hardware.read_bytes_s, "B/s"), SayScaled(hardware.Ops(format), "FLOP/s"));
 }
 
 std::string SayCounts(const std::vector<int>& counts) {
@@ -128,15 +121,15 @@ std::string PlanTable(const PlanReport& report) {
   out += Row("assumed", fmt::format("{:.0f} % of bandwidth, {:.0f} % of peak, {} a step ({})", 100 * d.efficiency.read_share,
                                     100 * d.efficiency.compute_share, SaySeconds(d.efficiency.step_overhead_s), d.efficiency.source));
   out += "\nmemory\n";
-  out += Row("  weights", fmt::format("{} as {}", SayBytes(memory.weights.total()), d.format.name));
+  out += Row("  weights", fmt::format("{} {}{}", SayBytes(memory.weights.total()), report.model.stored && d.format.name == "as stored" ? "" : "as ", d.format.name));
   out += Row("  cache", fmt::format("{} a token in {}, {} for {} tokens", SayBytes(memory.kv_token_bytes), d.kv.name,
                                     SayBytes(memory.kv_sequence_bytes), d.reserved_tokens()));
   if (memory.state_bytes > 0) out += Row("  state", fmt::format("{} a sequence, whatever its length", SayBytes(memory.state_bytes)));
   out += Row("  activations", fmt::format("{} for steps of {} tokens", SayBytes(memory.activation_bytes), d.step_tokens));
-  out += Row("  needed", fmt::format("{} for {} sequences, {} usable{}", SayBytes(memory.needed_bytes), d.concurrency,
+  out += Row("  needed", fmt::format("{} with {} at once, {} usable{}", SayBytes(memory.needed_bytes), d.concurrency,
                                      SayBytes(memory.usable_bytes), memory.fits() ? "" : ": DOES NOT FIT"));
   out += Row("  most sequences", SayMost(memory.most_sequences));
-  out += Row("  cards", fmt::format("{} for the weights alone; with cache, activations and reserve: {} by layers, {} by matrices ({} allowed: {})",
+  out += Row("  cards", fmt::format("{} for the weights alone; with cache, activations and reserve: {} by layers, {} by matrices (allowed: {}; the count {})",
                                     cards.weights_only, cards.layers > 0 ? std::to_string(cards.layers) : "no count",
                                     cards.tensor > 0 ? std::to_string(cards.tensor) : "no count", SayCounts(cards.tensor_counts),
                                     cards.tensor_rule));
@@ -160,7 +153,7 @@ std::string PlanTable(const PlanReport& report) {
   }
   const Finding finding = WhatBounds(report);
   out += fmt::format("\nbound by {}: {}\n", BottleneckName(finding.bottleneck), finding.reason);
-  const std::vector<Proposal> proposals = Propose(d, finding.bottleneck, report.asked, report.model_name);
+  const std::vector<Proposal> proposals = Propose(d, finding, report.asked, report.model_name);
   if (proposals.empty()) return out + "next step: the guide has none against that\n";
   return out + "next step\n" + ProposalText(proposals[0]);
 }
@@ -219,7 +212,7 @@ std::string PlanJson(const PlanReport& report) {
   const Finding finding = WhatBounds(report);
   json["bottleneck"] = {{"name", BottleneckName(finding.bottleneck)}, {"reason", finding.reason}};
   json["proposals"] = ordered_json::array();
-  for (const Proposal& p : Propose(d, finding.bottleneck, report.asked, report.model_name)) json["proposals"].push_back(ProposalJson(p));
+  for (const Proposal& p : Propose(d, finding, report.asked, report.model_name)) json["proposals"].push_back(ProposalJson(p));
   if (report.steps) {
     const StepPlan plan = MakeStepPlan(d, report.asked, report.model_name);
     json["steps"] = ordered_json::array();
@@ -252,8 +245,8 @@ std::string PlanLists(bool as_json) {
   }
   out += fmt::format("\n{:<18} {:>10} {:>12} {:>14} {:>12}\n", "card", "memory", "read", "16-bit", "link");
   for (const Hardware& card : Cards()) {
-    out += fmt::format("{:<18} {:>10} {:>12} {:>14} {:>12}\n", card.name, SayBytes(card.memory_bytes), SayRate(card.read_bytes_s, "B/s"),
-                       SayRate(card.ops_16bit, "FLOP/s"), card.link_bytes_s > 0 ? SayRate(card.link_bytes_s, "B/s") : "-");
+    out += fmt::format("{:<18} {:>10} {:>12} {:>14} {:>12}\n", card.name, SayBytes(card.memory_bytes), SayScaled(card.read_bytes_s, "B/s"),
+                       SayScaled(card.ops_16bit, "FLOP/s"), card.link_bytes_s > 0 ? SayScaled(card.link_bytes_s, "B/s") : "-");
   }
   out += fmt::format("\n{:<18} {:>6} {:>10} {:>8}  published KL divergence\n", "weights", "bits", "embedding", "output");
   for (const WeightFormat& format : WeightFormats()) {

@@ -14,6 +14,7 @@
 #include "base/runtime.h"
 #include "engine/engine.h"
 #include "formats/checkpoint.h"
+#include "measure/ledger/ledger.h"
 #include "measure/plan/deployment.h"
 #include "measure/plan/fitted.h"
 #include "measure/profile/bottleneck.h"
@@ -99,5 +100,6 @@ Interval BootstrapMedian(std::span<const double> values, double confidence, int 
 
 std::string ProfileTable(const ProfileReport& report);
 std::string ProfileJson(const ProfileReport& report, const Runtime& runtime);
+LedgerEntry ProfileEntry(const ProfileReport& report, const std::string& model_path, const std::string& json);
 
 }  // namespace hone

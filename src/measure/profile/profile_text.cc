@@ -136,4 +136,21 @@ std::string ProfileJson(const ProfileReport& report, const Runtime& runtime) {
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
+LedgerEntry ProfileEntry(const ProfileReport& report, const std::string& model_path, const std::string& json) {
+  LedgerEntry entry{.kind = "profile", .model = report.model, .model_digest = ModelDigest(model_path)};
+  entry.load = "closed, all requests of a cell at once";
+  entry.outcome = report.interrupted ? "interrupted" : "done";
+  for (const CellResult& cell : report.cells) {
+    const std::string where = fmt::format("[input={},output={},concurrency={}]", cell.cell.input, cell.cell.output, cell.cell.concurrency);
+    const auto ms = [](const Interval& s) { return Interval{1e3 * s.value, 1e3 * s.low, 1e3 * s.high, s.confidence}; };
+    entry.figures.push_back({"ttft_ms" + where, ms(cell.ttft_s), Direction::kLower});
+    entry.figures.push_back({"tpot_ms" + where, ms(cell.tpot_s), Direction::kLower});
+    entry.figures.push_back({"e2e_ms" + where, ms(cell.total_s), Direction::kLower});
+    entry.figures.push_back({"output_tok_s" + where, cell.tok_s, Direction::kHigher});
+    if (cell.errors > 0) entry.failures.push_back({"request", cell.cell.Name(), cell.first_error, cell.errors});
+  }
+  entry.result = json;
+  return entry;
+}
+
 }  // namespace hone
