@@ -33,6 +33,7 @@ class ChatCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
     flags.Add("--system", system_, "system message");
+    flags.Add("--lora", lora_, kLoraHelp);
     sampling_.Add(flags);
   }
 
@@ -44,6 +45,7 @@ class ChatCommand : public Command {
     options.max_sequences = 1;
     HONE_TRY(LoadedModel loaded, LoadModel(model_, flags, options));
     if (loaded.chat_template == nullptr) return UsageError(model_ + " has no chat template; use hone run --raw");
+    HONE_TRY(adapter_, LoadAdapterFlag(lora_, *loaded.model));
     terminal_ = isatty(STDIN_FILENO) != 0;
     if (terminal_ && !flags.quiet) std::fprintf(stderr, "%s, /help for help\n", loaded.name.c_str());
     Reset();
@@ -126,6 +128,7 @@ class ChatCommand : public Command {
     const auto prompt = loaded.chat_template->Render({.messages_json = messages_.dump(-1, ' ', false, replace)});
     if (!prompt) return TakeBack(prompt.error());
     SequenceRequest request;
+    request.adapter = adapter_;
     request.prompt = loaded.tokenizer->Encode(*prompt, {.add_special = false, .parse_special = true});
     HONE_TRY(SamplingParams suggested, SuggestedSampling(*loaded.checkpoint));
     HONE_RETURN_IF_ERROR(sampling_.Apply(flags, std::move(suggested), &request));
@@ -166,7 +169,8 @@ class ChatCommand : public Command {
     return {};
   }
 
-  std::string model_, system_;
+  std::string model_, system_, lora_;
+  std::shared_ptr<const Adapter> adapter_;
   SamplingFlags sampling_;
   ordered_json messages_;
   bool terminal_ = false;

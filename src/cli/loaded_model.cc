@@ -2,6 +2,7 @@
 #include "cli/loaded_model.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 
 #include "cache/free_memory.h"
@@ -22,6 +23,7 @@ Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags
   HONE_TRY(loaded.checkpoint, OpenModel(model));
   for (const std::string& warning : loaded.checkpoint->warnings()) runtime.log->Warn("{}", warning);
   loaded.name = ModelName(model, *loaded.checkpoint);
+  options.weights_digest = loaded.checkpoint->Digest();
   // What kind of file it is comes before what its tokenizer lacks.
   if (const auto config = ReadModelConfig(*loaded.checkpoint); !config) return config.error();
   HONE_RETURN_IF_ERROR(CheckMemory(*loaded.checkpoint, 0));
@@ -49,6 +51,19 @@ Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags
                      FormatBytes(loaded.model->weight_bytes()), loaded.engine->options().context,
                      FormatBytes(ResidentBytes()));
   return loaded;
+}
+
+NamedAdapter ParseAdapter(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals != std::string::npos && equals > 0 && text.find('/') > equals) return {text.substr(0, equals), text.substr(equals + 1)};
+  std::filesystem::path path(text);
+  if (path.filename().empty()) path = path.parent_path();
+  return {path.extension() == ".gguf" ? path.stem().string() : path.filename().string(), text};
+}
+
+Result<std::shared_ptr<const Adapter>> LoadAdapterFlag(const std::string& text, const Model& model) {
+  if (text.empty()) return std::shared_ptr<const Adapter>();
+  return model.LoadAdapter(ParseAdapter(text).path).Context("--lora");
 }
 
 Result<void> CheckMemory(const Checkpoint& checkpoint, uint64_t more) {

@@ -26,6 +26,15 @@ struct LoadedModel {
   double load_s = 0;
 };
 
+// What --lora says: NAME=PATH, or PATH, whose last part without its ending is then the name.
+struct NamedAdapter {
+  std::string name, path;
+};
+NamedAdapter ParseAdapter(const std::string& text);
+// The adapter of a command that uses one: null for "". Errors name the flag.
+Result<std::shared_ptr<const Adapter>> LoadAdapterFlag(const std::string& text, const Model& model);
+inline constexpr char kLoraHelp[] = "LoRA adapter: a GGUF file or a PEFT folder (NAME=PATH is taken too)";
+
 // Opens and loads MODEL with progress on stderr. `options`: what the command knows (max_sequences ...); context and KV type
 // come from the flags.
 Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags, EngineOptions options);

@@ -25,6 +25,7 @@ class LogitsCommand : public Command {
     flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
     flags.Add("--ids", ids_, "the prompt, a JSON array of token ids; - is standard input")->required();
     flags.Add("-o,--output", output_, "the safetensors file to write")->required();
+    flags.Add("--lora", lora_, kLoraHelp);
     flags.AddSwitch("--states", states_, "also the hidden states: state.0 (after the embedding) ... state.L, state.final");
   }
 
@@ -55,13 +56,14 @@ class LogitsCommand : public Command {
     load.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
     HONE_TRY(const std::unique_ptr<Model> model, Model::Load(checkpoint, runtime->runtime(), load));
     progress.Clear();
-    return Compute(*model, ids, kv_type);
+    HONE_TRY(const std::shared_ptr<const Adapter> adapter, LoadAdapterFlag(lora_, *model));
+    return Compute(*model, adapter.get(), ids, kv_type);
   }
 
  private:
   static constexpr int kChunk = 512;  // rows of one forward pass
 
-  Result<int> Compute(Model& model, const std::vector<int32_t>& ids, KvType kv_type) {
+  Result<int> Compute(Model& model, const Adapter* adapter, const std::vector<int32_t>& ids, KvType kv_type) {
     const ModelConfig& config = model.config();
     const int tokens = static_cast<int>(ids.size());
     const int blocks = BlockPool::BlocksFor(tokens);
@@ -79,7 +81,7 @@ class LogitsCommand : public Command {
       if (Interrupted()) return kExitInterrupted;
       const int rows = std::min(kChunk, tokens - first);
       const SequenceRows sequence{.first_row = 0, .rows = rows, .first_position = first, .final_length = tokens,
-                                  .blocks = table.data()};
+                                  .blocks = table.data(), .adapter = adapter};
       std::vector<int32_t> wanted(rows);
       std::iota(wanted.begin(), wanted.end(), 0);
       const StateObserver observer = [&](int index, const float* x) {
@@ -96,7 +98,7 @@ class LogitsCommand : public Command {
     return kExitDone;
   }
 
-  std::string model_, ids_, output_;
+  std::string model_, ids_, output_, lora_;
   bool states_ = false;
 };
 

@@ -32,6 +32,7 @@ class RunCommand : public Command {
     flags.AddSwitch("--chat", chat_, "the prompt as one user message through the chat template (default if there is one)")
         ->excludes(raw);
     flags.Add("--system", system_, "system message, with the chat template")->excludes(raw);
+    flags.Add("--lora", lora_, kLoraHelp);
     sampling_.Add(flags);
   }
 
@@ -50,6 +51,7 @@ class RunCommand : public Command {
     HONE_TRY(LoadedModel loaded, LoadModel(model_, flags, options));
     SequenceRequest request;
     HONE_TRY(request.prompt, Prompt(loaded, text));
+    HONE_TRY(request.adapter, LoadAdapterFlag(lora_, *loaded.model));
     HONE_TRY(SamplingParams suggested, SuggestedSampling(*loaded.checkpoint));
     HONE_RETURN_IF_ERROR(sampling_.Apply(flags, std::move(suggested), &request));
     return Generate(loaded, std::move(request), flags);
@@ -126,7 +128,7 @@ class RunCommand : public Command {
     std::fputs(line.c_str(), stderr);
   }
 
-  std::string model_, file_, ids_, system_;
+  std::string model_, file_, ids_, system_, lora_;
   std::optional<std::string> prompt_;  // an empty one is a prompt
   bool raw_ = false, chat_ = false;
   SamplingFlags sampling_;

@@ -39,6 +39,9 @@ class ServeCommand : public Command {
     flags.Add("--name", name_, "what `model` in a request must say (default: the file's or folder's name)");
     AddEngineFlags(flags);
     AddLimitFlags(flags);
+    flags.Add("--lora", lora_,
+              "LoRA adapter NAME=PATH, a GGUF file or a PEFT folder; requests choose it by its name (repeatable)")
+        ->one_value_each();
     flags.Add("--api-keys", serve_.api_keys_file,
                    "file of API keys, \"name: key\" a line; closes every route but /health");
     flags.Add("--admin-key", serve_.admin_key, "key that opens /admin/ (better given as HONE_ADMIN_KEY)");
@@ -84,6 +87,10 @@ class ServeCommand : public Command {
     HONE_TRY(LoadedModel loaded, LoadModel(model_, flags, engine_));
     serve_.name = name_.empty() ? loaded.name : name_;
     serve_.root = loaded.name;
+    for (const std::string& text : lora_) {
+      const NamedAdapter adapter = ParseAdapter(text);
+      serve_.adapters.emplace_back(adapter.name, adapter.path);
+    }
     serve_.warm_up = true;
     serve_.loader = [this, flags](const std::string& model) { return LoadMore(model, flags); };
     // The runtime outlives the weights, which the server drops when others take their place.
@@ -170,7 +177,9 @@ class ServeCommand : public Command {
 
   static LoadedWeights Weights(LoadedModel loaded) {
     auto owner = std::make_shared<LoadedModel>(std::move(loaded));
-    return {std::shared_ptr<Engine>(owner, owner->engine.get()), owner->chat_template, owner->name};
+    uint64_t parameters = 0;
+    for (const NamedTensor& tensor : owner->checkpoint->tensors()) parameters += static_cast<uint64_t>(tensor.view.shape.elements());
+    return {std::shared_ptr<Engine>(owner, owner->engine.get()), owner->chat_template, owner->name, parameters};
   }
 
   // Other weights, beside those that run: a model with threads of its own.
@@ -204,6 +213,7 @@ class ServeCommand : public Command {
   }
 
   std::string model_, name_;
+  std::vector<std::string> lora_;
   ServeOptions serve_;
   EngineOptions engine_;
   uint64_t kv_bytes_ = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/digest.h"
 #include "base/nearest_name.h"
 
 namespace hone {
@@ -205,6 +206,50 @@ uint64_t Checkpoint::file_bytes() const {
 std::vector<std::string> Checkpoint::warnings() const {
   if (gguf_) return gguf_->warnings();
   return safetensors_ ? safetensors_->warnings() : std::vector<std::string>();
+}
+
+namespace {
+
+void AddValue(const GgufValue& value, Digest128* digest) {
+  digest->Number(static_cast<uint64_t>(value.type));
+  if (const auto* unsigned_number = std::get_if<uint64_t>(&value.value)) digest->Number(*unsigned_number);
+  if (const auto* number = std::get_if<int64_t>(&value.value)) digest->Number(static_cast<uint64_t>(*number));
+  if (const auto* real = std::get_if<double>(&value.value)) digest->Bytes(real, sizeof *real);
+  if (const auto* flag = std::get_if<bool>(&value.value)) digest->Number(*flag ? 1 : 0);
+  if (const auto* text = std::get_if<std::string>(&value.value)) digest->Text(*text);
+}
+
+void AddSample(const TensorView& view, Digest128* digest) {
+  constexpr size_t kPieces = 16, kPieceBytes = 256;
+  const size_t bytes = view.bytes();
+  digest->Number(bytes);
+  if (bytes <= kPieces * kPieceBytes) return digest->Bytes(view.data, bytes);
+  const size_t last = bytes - kPieceBytes;
+  for (size_t i = 0; i < kPieces; ++i) {
+    digest->Bytes(view.data + (i + 1 < kPieces ? last / (kPieces - 1) * i : last), kPieceBytes);
+  }
+}
+
+}  // namespace
+
+std::string Checkpoint::Digest() const {
+  Digest128 digest;
+  if (gguf_) {
+    for (const auto& [key, value] : gguf_->metadata()) {
+      digest.Text(key);
+      AddValue(value, &digest);
+    }
+  } else if (config_) {
+    digest.Text(config_->Dump());
+  }
+  for (const NamedTensor& tensor : tensors()) {
+    digest.Text(tensor.name);
+    digest.Text(Info(tensor.view.type).name);
+    for (int i = 0; i < tensor.view.shape.rank(); ++i) digest.Number(static_cast<uint64_t>(tensor.view.shape[i]));
+    AddSample(tensor.view, &digest);
+    Release(tensor.view);
+  }
+  return digest.Hex();
 }
 
 void Checkpoint::Release(const TensorView& view) const {

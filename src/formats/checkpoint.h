@@ -37,6 +37,12 @@ class Checkpoint {
   std::vector<std::string> warnings() const;
   void Release(const TensorView& view) const;     // its pages are not needed soon
 
+  // Tells weights apart: 32 hexadecimal digits of the configuration (a GGUF's metadata but for its arrays, a folder's config.json),
+  // of every tensor's name, type and shape, and of up to 4 KiB of its numbers, taken at 16 places from its first byte to its last.
+  // The same for the same files under other names; milliseconds, whatever the size. A change of a few numbers may go unseen,
+  // as only the file's whole digest would see it.
+  std::string Digest() const;
+
  private:
   Checkpoint() = default;
   std::string path_;

@@ -140,6 +140,33 @@ TEST(Checkpoint, ErrorsOfItsFilesComeThrough) {
   EXPECT_ERROR(Checkpoint::Open(folder.path()), "empty");
 }
 
+// Two files of the same shape differ by what is in them, wherever they lie.
+TEST(Checkpoint, DigestsTellWeightsApart) {
+  const auto write = [](const TempFolder& folder, const char* name, double eps, size_t changed) {
+    std::vector<float> numbers(40000, 0.5f);
+    if (changed < numbers.size()) {
+      for (size_t i = changed; i < std::min(changed + 4000, numbers.size()); ++i) numbers[i] = 0.25f;
+    }
+    const TensorView view{DType::kF32, Shape{200, 200}, reinterpret_cast<const std::byte*>(numbers.data())};
+    const auto written = WriteGguf(folder / name, {.metadata = {{"general.architecture", GgufValue::String("llama")},
+                                                                {"llama.attention.layer_norm_rms_epsilon", GgufValue::F32(static_cast<float>(eps))}},
+                                                   .tensors = {{"t", view}}});
+    EXPECT_TRUE(written.has_value());
+    return (*Checkpoint::Open(folder / name))->Digest();
+  };
+  const TempFolder folder;
+  const std::string digest = write(folder, "a.gguf", 1e-5, 1u << 20);
+  EXPECT_EQ(digest.size(), 32u);
+  EXPECT_EQ(write(folder, "another name.gguf", 1e-5, 1u << 20), digest);
+  EXPECT_NE(write(folder, "b.gguf", 1e-6, 1u << 20), digest);
+  for (const size_t changed : {0u, 100u, 17000u, 36001u, 39999u}) EXPECT_NE(write(folder, "c.gguf", 1e-5, changed), digest) << changed;
+  folder.Write("config.json", R"({"model_type":"llama"})");
+  folder.Write("model.safetensors", OneTensor());
+  const std::string of_folder = (*Checkpoint::Open(folder.path()))->Digest();
+  folder.Write("config.json", R"({"model_type":"qwen2"})");
+  EXPECT_NE((*Checkpoint::Open(folder.path()))->Digest(), of_folder);
+}
+
 TEST(Checkpoint, OpensEverySharedModel) {
   HONE_NEED_SHARED(models, "goldens/models");
   size_t count = 0;

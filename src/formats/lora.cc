@@ -48,7 +48,7 @@ class PeftConfig {
     }
     HONE_TRY(const double alpha, Value(alpha_pattern_, "alpha_pattern", module, alpha_));
     const double scale = alpha / (rslora_ ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
-    if (!std::isfinite(scale)) return InvalidInput(fmt::format("{}: the scale of {} is not a number", path_, module));
+    if (!std::isfinite(static_cast<float>(scale))) return InvalidInput(fmt::format("{}: the scale of {} is not a number", path_, module));
     return static_cast<float>(scale);
   }
 

@@ -22,7 +22,7 @@ std::shared_ptr<ServedModel> FirstModel(LoadedWeights weights, bool owned, const
   model->root = options.root.empty() ? options.name : options.root;
   model->parameters = weights.parameters;
   model->owned = owned;
-  model->fingerprint = WeightsFingerprint(model->number);
+  model->fingerprint = WeightsFingerprint(model->number, model->engine->options().weights_digest);
   return model;
 }
 

@@ -46,7 +46,9 @@ std::optional<std::string> CheckAdapterName(const std::string& name, const std::
   return std::nullopt;
 }
 
-std::string WeightsFingerprint(int number) { return fmt::format("hone-{}-w{}", HONE_VERSION, number); }
+std::string WeightsFingerprint(int number, const std::string& digest) {
+  return fmt::format("hone-{}-w{}{}{}", HONE_VERSION, number, digest.empty() ? "" : "-", digest.substr(0, 12));
+}
 
 std::string_view PhaseText(CanaryState::Phase phase) {
   switch (phase) {
@@ -274,7 +276,7 @@ void ModelSet::Load(const std::string& name, int number) {
     model->root = std::move(loaded->root);
     model->parameters = loaded->parameters;
     model->number = number;
-    model->fingerprint = WeightsFingerprint(number);
+    model->fingerprint = WeightsFingerprint(number, model->engine->options().weights_digest);
     model->engine->Start();
     if (const auto warm = WarmUp(*model->engine)) {
       for (int i = 0; i < kWarmUpTenths && !(*warm)->load(); ++i)

@@ -147,7 +147,8 @@ class ModelSet {
 // What is wrong with an adapter's name; `model`: the server's.
 std::optional<std::string> CheckAdapterName(const std::string& name, const std::string& model);
 
-std::string WeightsFingerprint(int number);
+// "hone-VERSION-wNUMBER-DIGEST": which weights of this server, and what they are.
+std::string WeightsFingerprint(int number, const std::string& digest);
 
 // Begins a short generation, so that the first request does not pay for what is made at first use. The flag becomes
 // true when it has ended. Errors: as Engine::Submit.
