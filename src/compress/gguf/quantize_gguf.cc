@@ -160,6 +160,10 @@ Result<QuantizePlan> PlanQuantize(const TensorSource& source, const QuantizeOpti
   for (size_t i = 0; i < types.size(); ++i) {
     const TensorInfo& info = source.tensors()[i];
     TensorPlan tensor{info.name, info.shape, info.type, types[i].type, false, types[i].note};
+    if (const auto chosen = options.types.find(info.name); chosen != options.types.end()) {
+      tensor.to = chosen->second;
+      tensor.note.clear();
+    }
     HONE_RETURN_IF_ERROR(CheckInput(source, tensor, options));
     HONE_TRY(tensor.importance, FindImportance(tensor, options));
     if (tensor.from != tensor.to) {
@@ -256,7 +260,7 @@ class Job {
 
   // All that decides the bytes of the tensors.
   uint64_t Fingerprint() const {
-    uint64_t hash = hone::Fingerprint(DescribeWeights(source_.path()));
+    uint64_t hash = hone::Fingerprint(fmt::format("{} {}", DescribeWeights(source_.path()), options_.given_fingerprint));
     for (const TensorPlan& t : plan_.tensors) {
       hash = hone::Fingerprint(
           fmt::format("{} {} {} {} {};", t.name, t.shape.ToString(), Info(t.from).name, Info(t.to).name, t.importance),
@@ -326,7 +330,15 @@ class Job {
           return;
         }
         std::byte* to = out + r * row_bytes;
-        if (CanQuantize(tensor.to)) {
+        const std::byte* given =
+            options_.given ? options_.given(tensor.name, first + static_cast<int64_t>(r)) : nullptr;
+        if (given != nullptr) {
+          std::memcpy(to, given, row_bytes);
+        } else if (tensor.to == DType::kF32) {
+          std::memcpy(to, row, row_bytes);
+        } else if (tensor.to == DType::kBF16) {
+          for (int64_t i = 0; i < n; ++i) reinterpret_cast<uint16_t*>(to)[i] = F32ToBf16(row[i]);
+        } else if (CanQuantize(tensor.to)) {
           const int64_t matrix = (first + static_cast<int64_t>(r)) / matrix_rows;
           QuantizeRow(tensor.to, runtime_.isa, row, n, importance.empty() ? nullptr : importance.data() + matrix * n,
                       to);

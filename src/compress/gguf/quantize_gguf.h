@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +23,11 @@ struct QuantizeOptions {
   bool pure = false;
   const Imatrix* imatrix = nullptr;  // nullptr: none
   std::string imatrix_path;          // as the file shall name it
+  std::map<std::string, DType> types;  // of tensors that shall not have the file type's own (recipe.h)
   bool allow_requantize = false;     // input that is quantised already
+  // Rows that somebody has quantised already (GPTQ), in the plan's type; nullptr: none of his. May be empty. Thread-safe.
+  std::function<const std::byte*(const std::string& tensor, int64_t row)> given;
+  uint64_t given_fingerprint = 0;  // of what decides them
 };
 
 struct TensorPlan {

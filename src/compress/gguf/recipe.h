@@ -1,0 +1,41 @@
+// Recipes: a type a tensor, other than the mixture of a named file type. From a file of patterns, or chosen under a
+// budget of bytes by what each type costs each tensor, measured.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/runtime.h"
+#include "compress/imatrix/imatrix.h"
+#include "compress/tensor_source.h"
+
+namespace hone {
+
+// "PATTERN TYPE" a line: PATTERN is a tensor's name in GGUF where * stands for any characters, TYPE is F16, BF16, F32 or
+// one that hone quantises to. The last line that fits a name counts; # begins a comment. Errors name the line.
+struct RecipeLine {
+  std::string pattern;
+  DType type = DType::kF32;
+  int line = 0;
+};
+Result<std::vector<RecipeLine>> ParseRecipe(const std::string& text, const std::string& origin);
+// Types by tensor name. Errors: a line that fits no tensor, a type whose block does not divide a row (all are named).
+Result<std::map<std::string, DType>> ApplyRecipe(const std::vector<RecipeLine>& lines, const TensorSource& source,
+                                                 const std::string& origin);
+
+// Types of all quantised tensors so that the file's tensors take at most `bytes`, with the least sum of costs. The cost
+// of a type for a tensor is the relative error of its output, sum_j imp_j e_j^2 / sum_j imp_j w_j^2 over sampled rows
+// (imp: mean squared inputs; 1 without an importance matrix).
+// Solved as a knapsack on the lower hull of each tensor's (bytes, cost). Errors: a budget below
+// what the smallest types take.
+struct MixedChoice {
+  std::map<std::string, DType> types;
+  uint64_t bytes = 0;         // of all tensors
+  double cost = 0;            // sum of costs
+};
+Result<MixedChoice> ChooseMixed(const TensorSource& source, const Imatrix* imatrix, uint64_t bytes,
+                                const Runtime& runtime);
+
+}  // namespace hone
