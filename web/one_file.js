@@ -3,11 +3,11 @@
 // The policy names both by hash, so text of a model that became markup by mistake could still not run. The server's own
 // header (src/serve/endpoints/page.cc) is a second, wider policy: a browser keeps to both.
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 
-// Whose code is in the file, and must be named with it. DOMPurify is taken under Apache-2.0, the licence of hone
+// Whose code is in the page, and must be named with it. DOMPurify is taken under Apache-2.0, the licence of hone
 // itself.
-const parts = ['preact', 'marked', 'highlight.js', 'dompurify'];
+const pageParts = ['preact', 'marked', 'highlight.js', 'dompurify'];
 
 const hash = text => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
 
@@ -15,9 +15,13 @@ function licence(name) {
   const folder = new URL(`node_modules/${name}/`, import.meta.url);
   const { version } = JSON.parse(readFileSync(new URL('package.json', folder), 'utf8'));
   if (name === 'dompurify') return `${name} ${version}: Apache-2.0, Copyright Dr.-Ing. Mario Heiderich, Cure53`;
-  for (const file of ['LICENSE', 'LICENSE.md']) {
+  for (const file of ['LICENSE', 'LICENSE.md', 'LICENSE.txt']) {
     try {
-      return `${name} ${version}\n${readFileSync(new URL(file, folder), 'utf8').trim()}`;
+      const text = readFileSync(new URL(file, folder), 'utf8').trim();
+      const notice = new URL('NOTICE', folder);
+      // Apache-2.0 asks for the notice; the licence itself is hone's own, and stands in LICENSE.
+      if (existsSync(notice)) return `${name} ${version}: Apache-2.0\n${readFileSync(notice, 'utf8').trim()}`;
+      return `${name} ${version}\n${text}`;
     } catch (error) {
       if (error.code !== 'ENOENT') throw error;
     }
@@ -25,7 +29,8 @@ function licence(name) {
   throw new Error(`${name} has no licence file`);
 }
 
-export function oneFile() {
+// `parts`: packages whose licences go along; `style`: what the policy allows of styles, by default the one by its hash.
+export function oneFile({ parts = pageParts, style: allowedStyle } = {}) {
   return {
     name: 'one-file',
     apply: 'build',
@@ -42,7 +47,7 @@ export function oneFile() {
       const script = scripts[0].code.replaceAll('</script', '<\\/script').replaceAll('<!--', '\\x3C!--').trim();
       const style = String(styles[0].source).trim();
       const policy =
-        `default-src 'none'; script-src ${hash(script)}; style-src ${hash(style)}; connect-src 'self'; ` +
+        `default-src 'none'; script-src ${hash(script)}; style-src ${allowedStyle ?? hash(style)}; connect-src 'self'; ` +
         "base-uri 'none'; form-action 'none'";
       const head = `<meta http-equiv="Content-Security-Policy" content="${policy}">\n<style>${style}</style>`;
       const notices = parts.map(licence).join('\n\n').replaceAll('--', '- -');

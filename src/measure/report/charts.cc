@@ -1,0 +1,282 @@
+// See charts.h.
+#include "measure/report/charts.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "measure/roof_json.h"
+
+namespace hone {
+namespace {
+
+using nlohmann::ordered_json;
+
+// A figure's name taken apart.
+struct Place {
+  std::string name;                                    // before the bracket
+  std::string cell;                                    // inside, as it is
+  std::vector<std::pair<std::string, double>> numbers; // "key=number" parts
+  bool all_numbers = false;
+};
+
+Place PlaceOf(const std::string& figure) {
+  Place place;
+  const size_t open = figure.find('[');
+  place.name = figure.substr(0, open);
+  if (open == std::string::npos || figure.back() != ']') return place;
+  place.cell = figure.substr(open + 1, figure.size() - open - 2);
+  place.all_numbers = true;
+  for (size_t at = 0; at <= place.cell.size();) {
+    const size_t end = std::min(place.cell.find(',', at), place.cell.size());
+    const std::string part = place.cell.substr(at, end - at);
+    at = end + 1;
+    const size_t equals = part.find('=');
+    double value = 0;
+    const char* from = part.data() + std::min(equals + 1, part.size());
+    const auto [stop, error] = std::from_chars(from, part.data() + part.size(), value);
+    if (equals == std::string::npos || error != std::errc() || stop != part.data() + part.size()) {
+      place.all_numbers = false;
+      continue;
+    }
+    place.numbers.emplace_back(part.substr(0, equals), value);
+  }
+  return place;
+}
+
+ordered_json Point(const ordered_json& x, const Interval& y) {
+  if (!std::isfinite(y.value)) return ordered_json::array({x, nullptr, nullptr, nullptr});
+  const bool bounded = y.confidence > 0 && std::isfinite(y.low) && std::isfinite(y.high);
+  return ordered_json::array({x, Rounded(y.value), bounded ? ordered_json(Rounded(y.low)) : ordered_json(nullptr),
+                              bounded ? ordered_json(Rounded(y.high)) : ordered_json(nullptr)});
+}
+
+ordered_json Lines(const std::string& title, const std::string& x, const std::string& y) {
+  ordered_json chart;
+  chart["kind"] = "lines";
+  chart["title"] = title;
+  chart["x"] = x;
+  chart["y"] = y;
+  chart["series"] = ordered_json::array();
+  return chart;
+}
+
+// Points by x of one series.
+using Curve = std::map<double, Interval>;
+
+void AddSeries(ordered_json* chart, const std::string& name, const Curve& curve) {
+  ordered_json series;
+  series["name"] = name;
+  series["points"] = ordered_json::array();
+  for (const auto& [x, y] : curve) series["points"].push_back(Point(x, y));
+  (*chart)["series"].push_back(std::move(series));
+}
+
+// All figures of one name whose cells are numbers.
+struct Grid {
+  std::vector<std::string> keys;                      // of the first cell
+  std::map<std::vector<double>, Interval> cells;
+};
+
+std::map<std::string, Grid> Grids(const LedgerEntry& entry, std::vector<std::string>* order) {
+  std::map<std::string, Grid> grids;
+  for (const Figure& figure : entry.figures) {
+    const Place place = PlaceOf(figure.name);
+    if (!place.all_numbers || place.numbers.empty()) continue;
+    Grid& grid = grids[place.name];
+    std::vector<std::string> keys;
+    std::vector<double> at;
+    for (const auto& [key, value] : place.numbers) {
+      keys.push_back(key);
+      at.push_back(value);
+    }
+    if (grid.cells.empty()) {
+      grid.keys = keys;
+      order->push_back(place.name);
+    }
+    if (keys == grid.keys) grid.cells[at] = figure.interval;
+  }
+  return grids;
+}
+
+std::string Numbered(double value) { return fmt::format("{:g}", value); }
+
+// Curves over dimension `along`, one for each combination of the others.
+void AddCurves(const std::string& name, const Grid& grid, const Grid* base, size_t along, ordered_json* charts) {
+  ordered_json chart = Lines(name + " over " + grid.keys[along], grid.keys[along], UnitOf(name));
+  size_t longest = 0;
+  for (const auto& [which, of] : {std::pair<const char*, const Grid*>("", &grid), std::pair<const char*, const Grid*>("before", base)}) {
+    if (of == nullptr) continue;
+    std::map<std::string, Curve> curves;
+    for (const auto& [at, interval] : of->cells) {
+      std::string others;
+      for (size_t d = 0; d < at.size(); ++d) {
+        if (d != along) others += (others.empty() ? "" : ", ") + grid.keys[d] + " " + Numbered(at[d]);
+      }
+      curves[others][at[along]] = interval;
+    }
+    for (const auto& [others, curve] : curves) {
+      longest = std::max(longest, curve.size());
+      std::string label = others.empty() ? name : others;
+      if (*which != 0) label += std::string(", ") + which;
+      if (curve.size() > 1) AddSeries(&chart, label, curve);
+    }
+  }
+  if (longest > 1) charts->push_back(std::move(chart));
+}
+
+void AddHeat(const std::string& title, const Grid& grid, const std::string& unit, std::optional<double> around, ordered_json* charts) {
+  std::set<double> xs, ys;
+  for (const auto& [at, interval] : grid.cells) {
+    xs.insert(at[0]);
+    ys.insert(at[1]);
+  }
+  if (xs.size() < 2 || ys.size() < 2) return;
+  ordered_json chart;
+  chart["kind"] = "heat";
+  chart["title"] = title;
+  chart["x"] = grid.keys[0];
+  chart["y"] = grid.keys[1];
+  chart["unit"] = unit;
+  chart["xs"] = ordered_json::array();
+  chart["ys"] = ordered_json::array();
+  for (const double x : xs) chart["xs"].push_back(Numbered(x));
+  for (const double y : ys) chart["ys"].push_back(Numbered(y));
+  chart["cells"] = ordered_json::array();
+  for (const auto& [at, interval] : grid.cells) {
+    if (!std::isfinite(interval.value)) continue;
+    chart["cells"].push_back(ordered_json::array({std::distance(xs.begin(), xs.find(at[0])), std::distance(ys.begin(), ys.find(at[1])),
+                                                  Rounded(interval.value)}));
+  }
+  if (around) chart["around"] = *around;
+  charts->push_back(std::move(chart));
+}
+
+// Cell by cell, where both have it.
+Grid Ratio(const Grid& grid, const Grid& base) {
+  Grid ratio{grid.keys, {}};
+  for (const auto& [at, interval] : grid.cells) {
+    const auto it = base.cells.find(at);
+    if (it != base.cells.end() && it->second.value > 0) ratio.cells[at] = {interval.value / it->second.value, 0, 0, 0};
+  }
+  return ratio;
+}
+
+// ttft_ms.p50 ... p999 of a load without cells: a curve over the percentiles.
+void AddPercentiles(const LedgerEntry& entry, const std::optional<LedgerEntry>& base, ordered_json* charts) {
+  constexpr const char* kKeys[] = {"p50", "p90", "p95", "p99", "p999"};
+  for (const char* latency : {"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"}) {
+    ordered_json chart = Lines(std::string(latency) + " by percentile", "percentile", "ms");
+    chart["categories"] = kKeys;
+    const auto add = [&](const LedgerEntry& of, const std::string& name) {
+      ordered_json series;
+      series["name"] = name;
+      series["points"] = ordered_json::array();
+      for (const char* key : kKeys) {
+        for (const Figure& figure : of.figures) {
+          if (figure.name == std::string(latency) + "." + key) series["points"].push_back(Point(key, figure.interval));
+        }
+      }
+      if (!series["points"].empty()) chart["series"].push_back(std::move(series));
+    };
+    add(entry, fmt::format("experiment {}", entry.id));
+    if (base) add(*base, fmt::format("experiment {}", base->id));
+    if (!chart["series"].empty()) charts->push_back(std::move(chart));
+  }
+}
+
+// The points of a sweep: what was answered a second, and the latency then.
+void AddThroughput(const LedgerEntry& entry, ordered_json* charts) {
+  std::map<std::string, std::map<std::string, Interval>> points;  // by cell, by name
+  for (const Figure& figure : entry.figures) {
+    const Place place = PlaceOf(figure.name);
+    if (!place.cell.empty() && !place.all_numbers) points[place.cell][place.name] = figure.interval;
+  }
+  for (const char* latency : {"ttft_ms", "tpot_ms", "e2e_ms"}) {
+    ordered_json chart = Lines(std::string(latency) + " against throughput", "requests/s answered", "ms");
+    for (const char* key : {"p50", "p99"}) {
+      Curve curve;
+      for (const auto& [cell, figures] : points) {
+        const auto rate = figures.find("request_s"), value = figures.find(std::string(latency) + "." + key);
+        if (rate != figures.end() && value != figures.end()) curve[rate->second.value] = value->second;
+      }
+      if (curve.size() > 1) AddSeries(&chart, key, curve);
+    }
+    if (!chart["series"].empty()) charts->push_back(std::move(chart));
+  }
+}
+
+// Figures whose cells are words, such as accuracy[sort]: a dot each, with its interval.
+void AddNamed(const LedgerEntry& entry, const std::optional<LedgerEntry>& base, ordered_json* charts) {
+  std::vector<std::string> order;
+  std::map<std::string, std::vector<std::string>> cells;
+  for (const Figure& figure : entry.figures) {
+    const Place place = PlaceOf(figure.name);
+    if (place.cell.empty() || place.all_numbers || place.name.find("ratio of ") == 0 || entry.kind == "load") continue;
+    if (cells[place.name].empty()) order.push_back(place.name);
+    cells[place.name].push_back(place.cell);
+  }
+  for (const std::string& name : order) {
+    ordered_json chart = Lines(name, "", UnitOf(name));
+    chart["categories"] = cells[name];
+    chart["dots"] = true;
+    const auto add = [&](const LedgerEntry& of, const std::string& label) {
+      ordered_json series;
+      series["name"] = label;
+      series["points"] = ordered_json::array();
+      for (const Figure& figure : of.figures) {
+        const Place place = PlaceOf(figure.name);
+        if (place.name == name && !place.cell.empty()) series["points"].push_back(Point(place.cell, figure.interval));
+      }
+      if (!series["points"].empty()) chart["series"].push_back(std::move(series));
+    };
+    add(entry, fmt::format("experiment {}", entry.id));
+    if (base) add(*base, fmt::format("experiment {}", base->id));
+    charts->push_back(std::move(chart));
+  }
+}
+
+}  // namespace
+
+std::string UnitOf(const std::string& figure) {
+  const std::string name = figure.substr(0, figure.find('['));
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  if (name.rfind("ratio of ", 0) == 0) return "";
+  if (has("_ms")) return "ms";
+  if (has("tok_s")) return "tok/s";
+  if (has("request_s") || has("goodput_s")) return "requests/s";
+  if (has("_bytes")) return "bytes";
+  if (has("percent")) return "%";
+  if (name.size() > 2 && name.substr(name.size() - 2) == "_s") return "s";
+  return "";
+}
+
+ordered_json ReportCharts(const LedgerEntry& entry, const std::optional<LedgerEntry>& base) {
+  ordered_json charts = ordered_json::array();
+  std::vector<std::string> order, unused;
+  const std::map<std::string, Grid> grids = Grids(entry, &order);
+  std::map<std::string, Grid> before;
+  if (base) before = Grids(*base, &unused);
+  for (const std::string& name : order) {
+    const Grid& grid = grids.at(name);
+    const auto it = before.find(name);
+    const Grid* other = it != before.end() && it->second.keys == grid.keys ? &it->second : nullptr;
+    if (grid.keys.size() == 2) {
+      AddHeat(name, grid, UnitOf(name), std::nullopt, &charts);
+      if (other != nullptr) AddHeat(name + ", ratio to before", Ratio(grid, *other), "", 1.0, &charts);
+    }
+    for (size_t d = 0; d < grid.keys.size(); ++d) AddCurves(name, grid, other, d, &charts);
+  }
+  AddPercentiles(entry, base, &charts);
+  if (entry.kind == "load") AddThroughput(entry, &charts);
+  AddNamed(entry, base, &charts);
+  return charts;
+}
+
+}  // namespace hone

@@ -1,0 +1,127 @@
+// Reports: which charts figures make, what goes into which of the three lists, and text that could end an element.
+#include "measure/report/report.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "measure/report/charts.h"
+
+namespace hone {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+LedgerEntry Bench(int64_t id, double factor) {
+  LedgerEntry entry;
+  entry.id = id;
+  entry.kind = "bench";
+  entry.model = "tiny";
+  entry.environment = R"({"cpu": "x", "virtual_machine": false})";
+  for (const int context : {0, 512}) {
+    for (const int batch : {1, 4}) {
+      const double value = factor * 10 * batch;
+      entry.figures.push_back({"decode_tok_s[context=" + std::to_string(context) + ",batch=" + std::to_string(batch) + "]",
+                               {value, 0.98 * value, 1.02 * value, 0.97}, Direction::kHigher});
+    }
+  }
+  entry.figures.push_back({"prefill_tok_s[tokens=128]", {100, 99, 101, 0.97}, Direction::kHigher});
+  entry.figures.push_back({"prefill_tok_s[tokens=512]", {120, 119, 121, 0.97}, Direction::kHigher});
+  entry.figures.push_back({"load_s", {1, 1, 1, 1}, Direction::kLower});
+  entry.result = R"({"rows": [{"work": "decode", "context": 0, "batch": 1, "roof_percent": 82, "steady": true},
+                              {"work": "prefill", "tokens": 128, "roof_percent": 12, "steady": false}]})";
+  return entry;
+}
+
+bool Has(const ordered_json& list, const std::string& part) {
+  for (const ordered_json& statement : list) {
+    if (statement.get<std::string>().find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST(ReportCharts, CellsBecomeAxes) {
+  const ordered_json alone = ReportCharts(Bench(1, 1), std::nullopt);
+  ASSERT_EQ(alone.size(), 4u);  // a heat map, two ways through it, prefill
+  EXPECT_EQ(alone[0]["kind"], "heat");
+  EXPECT_EQ(alone[0]["xs"], json::parse(R"(["0", "512"])"));
+  EXPECT_EQ(alone[0]["cells"].size(), 4u);
+  EXPECT_EQ(alone[1]["title"], "decode_tok_s over context");
+  EXPECT_EQ(alone[1]["series"].size(), 2u);
+  EXPECT_EQ(alone[1]["series"][0]["points"][0], json::parse("[0, 10, 9.8, 10.2]"));
+  EXPECT_EQ(alone[3]["title"], "prefill_tok_s over tokens");
+  const ordered_json beside = ReportCharts(Bench(2, 1.1), Bench(1, 1));
+  ASSERT_EQ(beside.size(), 5u);
+  EXPECT_EQ(beside[1]["around"], 1.0);
+  EXPECT_EQ(beside[1]["cells"][0][2], 1.1);
+  EXPECT_EQ(beside[2]["series"].size(), 4u);
+}
+
+TEST(ReportCharts, LoadsAreCurvesOverPercentilesAndThroughput) {
+  LedgerEntry entry;
+  entry.kind = "load";
+  for (const char* key : {"p50", "p90", "p95", "p99", "p999"}) {
+    entry.figures.push_back({std::string("ttft_ms.") + key, {5, 4, 6, 0.95}, Direction::kLower});
+  }
+  const ordered_json percentiles = ReportCharts(entry, std::nullopt);
+  ASSERT_EQ(percentiles.size(), 1u);
+  EXPECT_EQ(percentiles[0]["categories"].size(), 5u);
+  entry.figures.clear();
+  for (int i = 1; i <= 3; ++i) {
+    const std::string cell = "[poisson, " + std::to_string(i) + " a second]";
+    entry.figures.push_back({"request_s" + cell, {1.0 * i, 0, 0, 0}, Direction::kHigher});
+    entry.figures.push_back({"ttft_ms.p50" + cell, {10.0 * i, 0, 0, 0}, Direction::kLower});
+    entry.figures.push_back({"ttft_ms.p99" + cell, {90.0 * i, 80.0 * i, 99.0 * i, 0.95}, Direction::kLower});
+  }
+  const ordered_json sweep = ReportCharts(entry, std::nullopt);
+  ASSERT_EQ(sweep.size(), 1u);
+  EXPECT_EQ(sweep[0]["title"], "ttft_ms against throughput");
+  EXPECT_EQ(sweep[0]["series"][1]["points"][2], json::parse("[3, 270, 240, 297]"));
+  EXPECT_EQ(sweep[0]["series"][0]["points"][0], json::parse("[1, 10, null, null]"));  // no interval
+  EXPECT_EQ(ReportCharts(LedgerEntry{}, std::nullopt).size(), 0u);
+}
+
+TEST(Report, WhatIsShownInferredAndOpen) {
+  const json alone = json::parse(ReportJson(Bench(1, 1), std::nullopt));
+  EXPECT_TRUE(Has(alone["conclusions"]["shown"], "decode_tok_s[context=0,batch=1] is 10 tok/s (9.8 to 10.2, 97 %)"));
+  EXPECT_TRUE(Has(alone["conclusions"]["inferred"], "bound by read bandwidth: it takes 82 %"));
+  EXPECT_TRUE(Has(alone["conclusions"]["inferred"], "prefill of 128 is not bound"));
+  EXPECT_TRUE(Has(alone["conclusions"]["open"], "did not hold still"));
+  EXPECT_TRUE(Has(alone["conclusions"]["open"], "--parent 1"));
+  LedgerEntry next = Bench(2, 1.1);
+  next.recipe = "Q4_0";
+  next.environment = R"({"cpu": "y", "virtual_machine": true})";
+  next.failures = {{"http_429", "closed, 8 at once", "full", 3}};
+  const json beside = json::parse(ReportJson(next, Bench(1, 1)));
+  EXPECT_TRUE(Has(beside["conclusions"]["shown"], "decode_tok_s[context=0,batch=1] is better"));
+  EXPECT_FALSE(Has(beside["conclusions"]["shown"], "prefill_tok_s[tokens=128] is better"));
+  EXPECT_TRUE(Has(beside["conclusions"]["shown"], "recipe '' to 'Q4_0'"));
+  EXPECT_TRUE(Has(beside["conclusions"]["shown"], "http_429 (closed, 8 at once): full, 3 times"));
+  EXPECT_TRUE(Has(beside["conclusions"]["inferred"], "did not run side by side"));
+  EXPECT_TRUE(Has(beside["conclusions"]["open"], "2 of 7 common figures: their intervals touch"));
+  EXPECT_TRUE(Has(beside["conclusions"]["open"], "cpu was x, is y"));
+  EXPECT_TRUE(Has(beside["conclusions"]["open"], "virtual"));
+  EXPECT_EQ(beside["tables"][0]["rows"][0][8], 1.1);
+}
+
+TEST(Report, TextOfTheLedgerStaysText) {
+  LedgerEntry entry = Bench(1, 1);
+  entry.label = "</script><script>alert(1)</script> | a\nb";
+  entry.result = "not JSON";
+  entry.environment = "[";
+  const std::string document = ReportJson(entry, std::nullopt);
+  const std::string page = "<p>before</p><script>{\"place\":\"of the document\"}</script>after";
+  const std::string html = ReportHtml(page, document).value();
+  EXPECT_EQ(html.find("</script><script>"), std::string::npos);
+  EXPECT_EQ(html.substr(html.size() - 14), "</script>after");
+  const std::string inside = html.substr(21, html.size() - 21 - 14);
+  EXPECT_EQ(json::parse(inside)["entry"]["label"], entry.label);
+  EXPECT_EQ(ReportHtml("no place", document).error().code, ErrorCode::kInternal);
+  const std::string markdown = ReportMarkdown(document);
+  EXPECT_NE(markdown.find("\\| a b"), std::string::npos);
+  EXPECT_NE(markdown.find("| decode_tok_s[context=0,batch=1] | 10 |"), std::string::npos) << markdown;
+}
+
+}  // namespace
+}  // namespace hone
