@@ -135,7 +135,7 @@ TEST_F(LongEvalTest, DomainsAreThePerplexitiesOfTheirTexts) {
     // Against itself nothing diverges.
     const auto itself = MeasureDomain(*model_, model_.get(), runtime(), KvType::kF32, *tokenizer_, text, 64, 2, {});
     ASSERT_TRUE(itself) << itself.error().message;
-    EXPECT_NEAR(itself->kld, 0, 1e-9);
+    EXPECT_NEAR(itself->kld, 0, 1e-7);  // log-probabilities are F32
     EXPECT_EQ(itself->same_top, 1);
     EXPECT_NEAR(itself->ppl, result->ppl, 1e-6 * result->ppl);
     results.push_back(*itself);
