@@ -158,9 +158,8 @@ class LoadCommand : public Command {
     options_.dataset_name = file_;
     options_.dataset_digest = Sha256Hex(options_.dataset_text);
     // A file that is none is said before the server is asked.
-    return MakeTasks(dataset, options_.dataset_text, 1, 1).Context(file_).has_value()
-               ? Result<void>()
-               : Result<void>(MakeTasks(dataset, options_.dataset_text, 1, 1).Context(file_).error());
+    HONE_RETURN_IF_ERROR(MakeTasks(dataset, options_.dataset_text, 1, 1).Context(file_));
+    return {};
   }
 
   Result<void> TakeArrivals() {

@@ -17,6 +17,7 @@ using nlohmann::ordered_json;
 constexpr int kDefaultOutputTokens = 64;
 constexpr int kTraceBlockTokens = 512;  // what one hash id of a Mooncake trace stands for
 constexpr size_t kMostItems = 1u << 20;
+constexpr int64_t kMostWords = 1 << 27;  // made for one run: about 700 MB of text
 
 constexpr std::pair<DatasetKind, std::string_view> kNames[] = {
     {DatasetKind::kRandom, "random"}, {DatasetKind::kShared, "shared"}, {DatasetKind::kMultiTurn, "multi-turn"},
@@ -171,9 +172,16 @@ Result<LoadTask> ReadItem(const ordered_json& item, const DatasetSpec& spec) {
 
 // {"timestamp": ms | "time_s": s, "input_length", "output_length", "hash_ids": [...]?, "prompt"?}: hash ids are blocks of
 // 512 tokens; equal ids are equal texts, so that a trace keeps its shared prefixes.
-Result<LoadTask> ReadTraceLine(const ordered_json& item, const DatasetSpec& spec, Rng& rng) {
+struct TraceLine {
+  double at_s = 0;
+  std::string prompt;         // "": made of words
+  int words = 0, output = 0;
+  std::vector<int64_t> ids;
+};
+
+Result<TraceLine> ReadTraceLine(const ordered_json& item, const DatasetSpec& spec) {
   if (!item.is_object()) return InvalidInput("wanted a JSON object");
-  LoadTask task;
+  TraceLine line;
   const bool seconds = item.contains("time_s");
   const auto time = item.find(seconds ? "time_s" : "timestamp");
   if (time == item.end() || !time->is_number()) {
@@ -181,28 +189,63 @@ Result<LoadTask> ReadTraceLine(const ordered_json& item, const DatasetSpec& spec
   }
   const double at = time->get<double>() * (seconds ? 1 : 1e-3);
   if (!(at >= 0 && at < 1e9)) return InvalidInput("timestamp: wanted a time from 0 on");
-  task.at_s = at / spec.speed;
+  line.at_s = at / spec.speed;
   HONE_TRY(const int input, LengthAt(item, {"input_length", "input_tokens", "prompt_tokens"}));
-  HONE_TRY(int output, LengthAt(item, {"output_length", "output_tokens", "max_tokens", "completion_tokens"}));
-  if (spec.output_tokens > 0) output = spec.output_tokens;
-  std::string text = StringAt(item, "prompt");
-  if (text.empty()) {
-    if (input <= 0) return InvalidInput("input_length: wanted at least 1 token, or a \"prompt\"");
-    int words = WordsFor(input, spec.word_tokens, 0);
-    if (const auto ids = item.find("hash_ids"); ids != item.end() && ids->is_array()) {
-      const int block_words = std::max(1, WordsFor(kTraceBlockTokens + spec.word_tokens.base, spec.word_tokens, 0));
-      for (const ordered_json& id : *ids) {
-        if (words <= 0 || !id.is_number_integer()) break;
-        const int take = std::min(words, block_words);
-        Rng block(Mix(17, static_cast<uint64_t>(id.get<int64_t>())));
-        text += (text.empty() ? "" : " ") + RandomWords(take, block);
-        words -= take;
-      }
+  HONE_TRY(line.output, LengthAt(item, {"output_length", "output_tokens", "max_tokens", "completion_tokens"}));
+  if (spec.output_tokens > 0) line.output = spec.output_tokens;
+  if (line.output == 0) line.output = kDefaultOutputTokens;
+  line.prompt = StringAt(item, "prompt");
+  if (!line.prompt.empty()) return line;
+  if (input <= 0) return InvalidInput("input_length: wanted at least 1 token, or a \"prompt\"");
+  line.words = WordsFor(input, spec.word_tokens, 0);
+  if (const auto ids = item.find("hash_ids"); ids != item.end() && ids->is_array()) {
+    for (const ordered_json& id : *ids) {
+      if (id.is_number_integer()) line.ids.push_back(id.get<int64_t>());
     }
-    if (words > 0) text += (text.empty() ? "" : " ") + RandomWords(words, rng);
   }
-  task.turns.push_back({std::move(text), output > 0 ? output : kDefaultOutputTokens});
-  return task;
+  return line;
+}
+
+std::string TraceText(const TraceLine& line, const DatasetSpec& spec, Rng& rng) {
+  if (!line.prompt.empty()) return line.prompt;
+  std::string text;
+  int words = line.words;
+  const int block_words = std::max(1, WordsFor(kTraceBlockTokens + spec.word_tokens.base, spec.word_tokens, 0));
+  for (const int64_t id : line.ids) {
+    if (words <= 0) break;
+    const int take = std::min(words, block_words);
+    Rng block(Mix(17, static_cast<uint64_t>(id)));
+    text += (text.empty() ? "" : " ") + RandomWords(take, block);
+    words -= take;
+  }
+  if (words > 0) text += (text.empty() ? "" : " ") + RandomWords(words, rng);
+  return text;
+}
+
+Result<void> CheckWords(int64_t words) {
+  if (words <= kMostWords) return {};
+  return Error{ErrorCode::kLimit, "prompts of " + std::to_string(words) + " words in one run, at most " +
+                                      std::to_string(kMostWords) + " are made; --requests takes fewer"};
+}
+
+Result<std::vector<LoadTask>> TraceTasks(const std::vector<ordered_json>& items, const DatasetSpec& spec, int n, uint64_t seed) {
+  std::vector<TraceLine> lines;
+  for (size_t i = 0; i < items.size(); ++i) {
+    Result<TraceLine> line = ReadTraceLine(items[i], spec);
+    if (!line) return std::move(line).error().Context("item " + std::to_string(i + 1));
+    lines.push_back(std::move(*line));
+  }
+  std::stable_sort(lines.begin(), lines.end(), [](const TraceLine& a, const TraceLine& b) { return a.at_s < b.at_s; });
+  if (n > 0 && lines.size() > static_cast<size_t>(n)) lines.resize(static_cast<size_t>(n));
+  int64_t words = 0;
+  for (const TraceLine& line : lines) words += line.words;
+  HONE_RETURN_IF_ERROR(CheckWords(words));
+  Rng rng(Mix(seed, 2));
+  std::vector<LoadTask> tasks;
+  for (const TraceLine& line : lines) {
+    tasks.push_back({line.at_s - lines.front().at_s, "", {{TraceText(line, spec, rng), line.output}}});
+  }
+  return tasks;
 }
 
 // JSON lines, or one array.
@@ -262,25 +305,31 @@ std::string RandomWords(int words, Rng& rng) {
 }
 
 Result<std::vector<LoadTask>> MakeTasks(const DatasetSpec& spec, std::string_view text, int n, uint64_t seed) {
-  if (spec.kind != DatasetKind::kFile && spec.kind != DatasetKind::kTrace) return RandomTasks(spec, n, seed);
+  if (spec.kind != DatasetKind::kFile && spec.kind != DatasetKind::kTrace) {
+    const int64_t turns = spec.kind == DatasetKind::kMultiTurn ? std::max(1, spec.turns) : 1;
+    const int64_t longest = std::max(1, WordsFor(spec.input_tokens * (1 + spec.range), spec.word_tokens, 0));
+    HONE_RETURN_IF_ERROR(CheckWords((longest * turns + spec.shared_words) * n));
+    HONE_RETURN_IF_ERROR(CheckWords(static_cast<int64_t>(spec.shared_words) * spec.prefixes));
+    return RandomTasks(spec, n, seed);
+  }
   HONE_TRY(const std::vector<ordered_json> items, ReadItems(text));
-  Rng rng(Mix(seed, 2));
+  if (spec.kind == DatasetKind::kTrace) return TraceTasks(items, spec, n, seed);
   std::vector<LoadTask> tasks;
   for (size_t i = 0; i < items.size(); ++i) {
-    Result<LoadTask> task = spec.kind == DatasetKind::kTrace ? ReadTraceLine(items[i], spec, rng) : ReadItem(items[i], spec);
+    Result<LoadTask> task = ReadItem(items[i], spec);
     if (!task) return std::move(task).error().Context("item " + std::to_string(i + 1));
     tasks.push_back(std::move(*task));
-  }
-  if (spec.kind == DatasetKind::kTrace) {
-    std::stable_sort(tasks.begin(), tasks.end(), [](const LoadTask& a, const LoadTask& b) { return a.at_s < b.at_s; });
-    const double start = tasks.front().at_s;
-    for (LoadTask& task : tasks) task.at_s -= start;
-    if (n > 0 && tasks.size() > static_cast<size_t>(n)) tasks.resize(static_cast<size_t>(n));
-    return tasks;
   }
   Shuffle(&tasks, seed);
   const size_t distinct = tasks.size();
   if (n > 0) {
+    int64_t bytes = 0;
+    for (const LoadTask& task : tasks) {
+      bytes += static_cast<int64_t>(task.system.size());
+      for (const LoadTurn& turn : task.turns) bytes += static_cast<int64_t>(turn.text.size());
+    }
+    constexpr int64_t kWordBytes = 6;  // about, with the space
+    HONE_RETURN_IF_ERROR(CheckWords(bytes / kWordBytes * (n / static_cast<int64_t>(distinct))));
     tasks.reserve(static_cast<size_t>(n));
     while (tasks.size() < static_cast<size_t>(n)) tasks.push_back(LoadTask(tasks[tasks.size() - distinct]));
     tasks.resize(static_cast<size_t>(n));

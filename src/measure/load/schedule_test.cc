@@ -118,6 +118,16 @@ TEST(Dataset, LengthsSeedsAndSharedBeginnings) {
   EXPECT_EQ(longest, 30);
 }
 
+TEST(Dataset, MorePromptsThanMemoryAreRefused) {
+  DatasetSpec spec;
+  spec.input_tokens = 1 << 24;
+  EXPECT_EQ(MakeTasks(spec, "", 1000, 1).error().code, ErrorCode::kLimit);
+  spec.kind = DatasetKind::kTrace;
+  std::string lines;
+  for (int i = 0; i < 100; ++i) lines += "{\"timestamp\": 1, \"input_length\": 16777216}\n";
+  EXPECT_EQ(MakeTasks(spec, lines, 0, 1).error().code, ErrorCode::kLimit);
+}
+
 TEST(Dataset, FilesOfSeveralShapes) {
   DatasetSpec spec;
   spec.kind = DatasetKind::kFile;
