@@ -49,8 +49,10 @@ struct Bf16Tile {
   int row_blocks;
   float* sums;              // [row block][panel][256], what all stretches so far add up to
   const float* bias;        // [32], where the first stretch starts; nullptr: start from sums
-  const uint8_t* ahead;     // ask for these bytes while multiplying
+  const uint8_t* ahead;     // ask for these bytes while multiplying: packed weights
   int ahead_bytes;
+  const uint8_t* x_ahead;   // and for these, of the next stretch
+  int x_ahead_bytes;
 };
 using MultiplyBf16Fn = void (*)(const Bf16Tile& tile);
 

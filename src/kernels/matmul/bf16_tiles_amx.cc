@@ -50,62 +50,56 @@ inline void ZeroToStep(uint8_t* tiles, int pair) {
 }
 
 // What vector units do while tiles multiply, a share a step: ask for packed weights, and add to the sums in memory what the last
-// pair of row blocks came to. Loading sums into tiles would make the next products wait for the stores of the last.
-class Aside {
- public:
-  Aside(const Bf16Tile& t, int pairs)
-      : ahead_(t.ahead),
-        ahead_end_(t.ahead + t.ahead_bytes),
-        ahead_lines_(Share(t.ahead_bytes / 64, pairs * t.steps)),
-        add_lines_(Share(64, t.steps)) {}
-
-  // Where the next pair's products go.
-  float* scratch() { return scratch_[turn_ ^= 1]; }
-  void AddTo(float* sums, int floats) { sums_ = sums, end_ = sums + floats, from_ = scratch_[turn_]; }
-
-  void Step() {
-    for (int i = 0; i < ahead_lines_ && ahead_ < ahead_end_; ++i, ahead_ += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(ahead_), _MM_HINT_T1);
-    }
-    for (int i = 0; i < add_lines_ && sums_ < end_; ++i) Add();
-  }
-  void Finish() {
-    while (sums_ < end_) Add();
-  }
-
- private:
-  static int Share(int lines, int steps) { return steps == 0 ? 0 : (lines + steps - 1) / steps; }
-  void Add() {
-    _mm512_store_ps(sums_, _mm512_add_ps(_mm512_load_ps(sums_), _mm512_load_ps(from_)));
-    sums_ += 16, from_ += 16;
-  }
-
-  alignas(64) float scratch_[2][1024];
-  int turn_ = 0;
-  const uint8_t *ahead_, *ahead_end_;
-  int ahead_lines_, add_lines_;
-  float *sums_ = nullptr, *end_ = nullptr;
-  const float* from_ = nullptr;
+// pair of row blocks came to. Loading sums into tiles would make the next products wait for the stores of the last. The other half
+// of a shared core leaves few instructions a step, so there are no conditions here: a step may ask past the end.
+struct Aside {
+  const uint8_t *ahead, *x_ahead;
+  int64_t ahead_step, x_ahead_step;  // bytes a step, at most 128
+  float* sums;         // [1024], of the last pair
+  const float* products;
 };
 
-// Sums of kBlocks row blocks by two panels into tiles 0 .. 2 * kBlocks - 1, over all steps. x is loaded past L1, where the weights
-// stay.
-template <int kBlocks>
+constexpr int kFullSteps = kBf16Stretch / kStepK;
+
+// Products of kBlocks row blocks by two panels into tiles 0 .. 2 * kBlocks - 1, over all steps. x is loaded past L1, where the
+// weights stay. With kAdd all 1024 sums of the aside are done after kFullSteps steps.
+template <int kBlocks, bool kAdd>
 inline void Steps(const Bf16Tile& t, const uint8_t* x, Aside& aside) {
   const int64_t block = int64_t{t.steps} * kTileBytes;
-  for (int step = 0; step < t.steps; ++step, x += kTileBytes) {
-    const uint8_t* w = t.weights + WeightTile(step);
-    _tile_loadd(6, w, 64);
-    _tile_stream_loadd(4, x, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, w + kStepsOfPart * kTileBytes, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    if constexpr (kBlocks == 2) {
-      _tile_stream_loadd(5, x + block, 64);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
+  const uint8_t *ahead = aside.ahead, *x_ahead = aside.x_ahead, *weights = t.weights, *end = x + block;
+  float* sums = aside.sums;
+  const float* products = aside.products;
+  for (int part = 0; x < end; ++part, weights += kStepsOfPart * kTileBytes) {
+    for (int step = 0; step < kStepsOfPart && x < end; ++step, x += kTileBytes, weights += kTileBytes) {
+      _tile_loadd(6, weights, 64);
+      _tile_stream_loadd(4, x, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, weights + kStepsOfPart * kTileBytes, 64);
+      _tile_dpbf16ps(1, 4, 7);
+      if constexpr (kBlocks == 2) {
+        _tile_stream_loadd(5, x + block, 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+      _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T1);
+      _mm_prefetch(reinterpret_cast<const char*>(ahead + 64), _MM_HINT_T1);
+      _mm_prefetch(reinterpret_cast<const char*>(x_ahead), _MM_HINT_T1);
+      _mm_prefetch(reinterpret_cast<const char*>(x_ahead + 64), _MM_HINT_T1);
+      ahead += aside.ahead_step, x_ahead += aside.x_ahead_step;
+      if constexpr (kAdd) {
+        for (int i = 0; i < 1024 / kFullSteps; i += 16) {
+          _mm512_store_ps(sums + i, _mm512_add_ps(_mm512_load_ps(sums + i), _mm512_load_ps(products + i)));
+        }
+        sums += 1024 / kFullSteps, products += 1024 / kFullSteps;
+      }
     }
-    aside.Step();
+  }
+  aside.ahead = ahead, aside.x_ahead = x_ahead;
+}
+
+void AddProducts(float* sums, const float* products, int floats) {
+  for (int i = 0; i < floats; i += 16) {
+    _mm512_store_ps(sums + i, _mm512_add_ps(_mm512_load_ps(sums + i), _mm512_load_ps(products + i)));
   }
 }
 
@@ -164,7 +158,11 @@ void Bf16OfBf16Amx(const uint8_t* chunks, int k, uint8_t* tiles) {
 
 void MultiplyBf16Amx(const Bf16Tile& t) {
   TilesSeeMemory();
-  Aside aside(t, (t.row_blocks + 1) / 2);
+  alignas(64) float products[2][1024];  // of this pair and of the last
+  const int visits = (t.row_blocks + 1) / 2 * t.steps;
+  const auto share = [visits](int bytes) { return visits > 0 ? (bytes + visits - 1) / visits : 0; };
+  Aside aside{t.ahead, t.x_ahead, share(t.ahead_bytes), share(t.x_ahead_bytes), nullptr, nullptr};
+  int left = 0;  // floats of the last pair that wait to be added
   for (int block = 0; block < t.row_blocks; block += 2) {
     const bool two = block + 1 < t.row_blocks;
     float* sums = t.sums + block * 512;
@@ -180,9 +178,13 @@ void MultiplyBf16Amx(const Bf16Tile& t) {
       _tile_zero(3);
     }
     const uint8_t* x = t.x + int64_t{block} * t.steps * kTileBytes;
-    two ? Steps<2>(t, x, aside) : Steps<1>(t, x, aside);
-    aside.Finish();
-    float* to = t.bias != nullptr ? sums : aside.scratch();
+    if (left > 0 && t.steps != kFullSteps) AddProducts(aside.sums, aside.products, left), left = 0;
+    if (left > 0) {
+      two ? Steps<2, true>(t, x, aside) : Steps<1, true>(t, x, aside);
+    } else {
+      two ? Steps<2, false>(t, x, aside) : Steps<1, false>(t, x, aside);
+    }
+    float* to = t.bias != nullptr ? sums : products[block / 2 % 2];
     _tile_stored(0, to, 64);
     _tile_stored(1, to + 256, 64);
     if (two) {
@@ -190,9 +192,9 @@ void MultiplyBf16Amx(const Bf16Tile& t) {
       _tile_stored(3, to + 768, 64);
     }
     TilesSeeMemory();
-    if (t.bias == nullptr) aside.AddTo(sums, two ? 1024 : 512);
+    if (t.bias == nullptr) aside.sums = sums, aside.products = to, left = two ? 1024 : 512;
   }
-  aside.Finish();
+  if (left > 0) AddProducts(aside.sums, aside.products, left);
 }
 
 void RoundSumsAmx(const float* sums, uint8_t* tile) {

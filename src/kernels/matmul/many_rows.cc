@@ -1,8 +1,8 @@
 // See many_rows.h. Order of the work of a thread:
 //
-//   blocks of 512 rows > 12 tiles of W > stretches of 512 of K > the 12 tiles > pairs of row blocks
+//   blocks of 512 rows > 16 tiles of W > stretches of 512 of K > the 16 tiles > pairs of row blocks
 //
-// so that a stretch of x (512 KiB) and the sums of 12 tiles (768 KiB) stay in L2, a stretch of a tile of W is unpacked once for all
+// so that a stretch of x (512 KiB) and the sums of 16 tiles (1 MiB) stay in L2, a stretch of a tile of W is unpacked once for all
 // rows of the block and stays in L1, and tile registers sum 512 of K before they are stored.
 #include "kernels/matmul/many_rows.h"
 
@@ -152,6 +152,7 @@ void SumBlock(const BlockOfRows& block, const TiledInputs& inputs, float (*sums)
               ManyRowsBuffer& buffer) {
   const PackedMatrix& w = block.weight;
   const int64_t k_end = std::max<int64_t>(w.k(), 1);  // K of 0: y is the bias
+  const int64_t tiles = block.tile_end - block.tile_begin, row_blocks = Ceil(block.row_end - block.row_begin, kRowsOfBlock);
   for (int64_t k0 = 0; k0 < k_end; k0 += kBf16Stretch) {
     const int steps = static_cast<int>(Ceil(std::min<int64_t>(kBf16Stretch, w.k() - k0), kStepK));
     for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
@@ -164,17 +165,25 @@ void SumBlock(const BlockOfRows& block, const TiledInputs& inputs, float (*sums)
       } else if (block.tile_end < w.tile_count()) {
         next = BytesOf(w, block.tile_end, 0);
       }
+      // x of the next stretch comes from L3 in equal parts.
+      const int64_t next_k0 = k0 + kBf16Stretch < w.k() ? k0 + kBf16Stretch : 0;
+      const int64_t x_bytes = row_blocks * Ceil(std::min<int64_t>(kBf16Stretch, w.k() - next_k0), kStepK) * kTileBytes;
+      const int64_t x_part = x_bytes / tiles;
       alignas(64) float bias[kTileColumns] = {};
       const int64_t n0 = tile * kTileColumns;
       if (block.bias != nullptr) std::memcpy(bias, block.bias + n0, sizeof(float) * std::min<int64_t>(kTileColumns, w.n() - n0));
       w.many_rows()->multiply({.x = steps > 0 ? inputs.At(block.input, k0, block.row_begin / kRowsOfBlock) : nullptr,
                                .weights = weights,
                                .steps = steps,
-                               .row_blocks = static_cast<int>(Ceil(block.row_end - block.row_begin, kRowsOfBlock)),
+                               .row_blocks = static_cast<int>(row_blocks),
                                .sums = sums[tile - block.tile_begin],
                                .bias = k0 == 0 ? bias : nullptr,
                                .ahead = next.begin,
-                               .ahead_bytes = static_cast<int>(next.bytes)});
+                               .ahead_bytes = static_cast<int>(next.bytes),
+                               .x_ahead = x_bytes > 0 ? inputs.At(block.input, next_k0, block.row_begin / kRowsOfBlock) +
+                                                            (tile - block.tile_begin) * x_part
+                                                      : nullptr,
+                               .x_ahead_bytes = static_cast<int>(x_part)});
     }
   }
 }

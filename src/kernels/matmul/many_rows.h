@@ -72,7 +72,7 @@ class TiledInputs {
 // What one thread needs: a stretch of two panels, codes on the way to it, sums between stretches.
 struct ManyRowsBuffer {
   static constexpr int64_t kRows = 512;  // of a block: their stretch takes 512 KiB of L2
-  static constexpr int64_t kTiles = 12;  // of W that one pass over K serves: sums of 768 KiB
+  static constexpr int64_t kTiles = 16;  // of W that one pass over K serves: sums of 1 MiB
   alignas(64) uint8_t weights[kBf16Stretch / kStepK * 2 * kTileBytes];
   alignas(64) uint8_t codes[kBf16Stretch * kPanelRows];
   alignas(64) float scales[kBf16Stretch / 16 * kPanelRows];
