@@ -45,11 +45,11 @@ TEST(ReportCharts, CellsBecomeAxes) {
   const ordered_json alone = ReportCharts(Bench(1, 1), std::nullopt);
   ASSERT_EQ(alone.size(), 4u);  // a heat map, two ways through it, prefill
   EXPECT_EQ(alone[0]["kind"], "heat");
-  EXPECT_EQ(alone[0]["xs"], json::parse(R"(["0", "512"])"));
+  EXPECT_EQ(alone[0]["xs"], ordered_json::parse(R"(["0", "512"])"));
   EXPECT_EQ(alone[0]["cells"].size(), 4u);
   EXPECT_EQ(alone[1]["title"], "decode_tok_s over context");
   EXPECT_EQ(alone[1]["series"].size(), 2u);
-  EXPECT_EQ(alone[1]["series"][0]["points"][0], json::parse("[0, 10, 9.8, 10.2]"));
+  EXPECT_EQ(alone[1]["series"][0]["points"][0], ordered_json::parse("[0, 10, 9.8, 10.2]"));
   EXPECT_EQ(alone[3]["title"], "prefill_tok_s over tokens");
   const ordered_json beside = ReportCharts(Bench(2, 1.1), Bench(1, 1));
   ASSERT_EQ(beside.size(), 5u);
@@ -77,8 +77,8 @@ TEST(ReportCharts, LoadsAreCurvesOverPercentilesAndThroughput) {
   const ordered_json sweep = ReportCharts(entry, std::nullopt);
   ASSERT_EQ(sweep.size(), 1u);
   EXPECT_EQ(sweep[0]["title"], "ttft_ms against throughput");
-  EXPECT_EQ(sweep[0]["series"][1]["points"][2], json::parse("[3, 270, 240, 297]"));
-  EXPECT_EQ(sweep[0]["series"][0]["points"][0], json::parse("[1, 10, null, null]"));  // no interval
+  EXPECT_EQ(sweep[0]["series"][1]["points"][2], ordered_json::parse("[3, 270, 240, 297]"));
+  EXPECT_EQ(sweep[0]["series"][0]["points"][0], ordered_json::parse("[1, 10, null, null]"));  // no interval
   EXPECT_EQ(ReportCharts(LedgerEntry{}, std::nullopt).size(), 0u);
 }
 
