@@ -38,6 +38,11 @@ float StoredScale(DType dtype, float scale) {
   return dtype == DType::kF16 ? 0x1.0p-24f : 0x1.0p-126f;
 }
 
+// The scale of a slice that is all zeros.
+float SmallestStep(DType dtype) {
+  return RoundTo(dtype, dtype == DType::kF16 ? 0x1.0p-10f : dtype == DType::kBF16 ? 0x1.0p-7f : 0x1.0p-23f);
+}
+
 class PackQuantized : public LinearFormat {
  public:
   explicit PackQuantized(const LinearScheme& scheme)
@@ -163,7 +168,7 @@ class PackQuantized : public LinearFormat {
     const float low = std::min(*least, 0.0f), high = std::max(*most, 0.0f);
     const float bottom = static_cast<float>(LowestCode(spec_)), top = static_cast<float>(HighestCode(spec_));
     if (low == 0 && high == 0)
-      return {RoundTo(dtype, dtype == DType::kF16 ? 0x1.0p-10f : dtype == DType::kBF16 ? 0x1.0p-7f : 0x1.0p-23f), 0};
+      return {SmallestStep(dtype), 0};
     if (scheme_.symmetric) return {StoredScale(dtype, std::max(-low, high) / ((top - bottom) / 2)), 0};
     const float scale = StoredScale(dtype, RoundTo(dtype, high - low) / (top - bottom));
     const float zero = RoundTo(dtype, bottom - RoundTo(dtype, low / scale));
@@ -172,6 +177,47 @@ class PackQuantized : public LinearFormat {
 
   const LinearScheme scheme_;
   const GridSpec spec_;
+};
+
+// INT8 weights, a scale a row; engines round activations a token at a time.
+class IntQuantized : public LinearFormat {
+ public:
+  Result<void> Check(int64_t, int64_t) const override { return {}; }
+  std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns,
+                                  DType dtype) const override {
+    return {{module + ".weight", DType::kI8, Shape{rows, columns}}, {module + ".weight_scale", dtype, Shape{rows, 1}}};
+  }
+  void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
+    threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
+      for (size_t r = begin; r < end; ++r) {
+        const float* x = m.w + static_cast<int64_t>(r) * m.columns;
+        float amax = 0;
+        for (int64_t i = 0; i < m.columns; ++i) amax = std::max(amax, std::fabs(x[i]));
+        const float scale = StoredScale(m.dtype, amax > 0 ? amax / 127.5f : SmallestStep(m.dtype));
+        StoreAs(m.dtype, scale, out[1].data() + r * BytesFor(m.dtype, 1));
+        for (int64_t i = 0; i < m.columns; ++i) {
+          const float code = std::clamp(std::nearbyint(RoundTo(m.dtype, x[i] / scale)), -128.0f, 127.0f);
+          out[0][r * m.columns + i] = static_cast<std::byte>(static_cast<int8_t>(code));
+        }
+      }
+    });
+  }
+  void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType dtype, int64_t first,
+              int64_t count, float* w) const override {
+    for (int64_t r = first; r < first + count; ++r) {
+      const float scale = LoadAs(dtype, out[1].data() + r * BytesFor(dtype, 1));
+      for (int64_t i = 0; i < columns; ++i)
+        *w++ = static_cast<float>(static_cast<int8_t>(out[0][r * columns + i])) * scale;
+    }
+  }
+  std::string ConfigJson(DType) const override {
+    return Config("int-quantized",
+                  "{\"dynamic\": false, \"group_size\": null, \"num_bits\": 8, \"observer\": \"memoryless_minmax\", "
+                  "\"strategy\": \"channel\", "
+                  "\"symmetric\": true, \"type\": \"int\"}",
+                  "{\"dynamic\": true, \"group_size\": null, \"num_bits\": 8, \"strategy\": \"token\", \"symmetric\": "
+                  "true, \"type\": \"int\"}");
+  }
 };
 
 class FloatQuantized : public LinearFormat {
@@ -293,6 +339,9 @@ Result<std::unique_ptr<LinearFormat>> MakePackQuantized(const LinearScheme& sche
   if (scheme.method == "gptq" && scheme.order == "activation")
     return UsageError("compressed-tensors holds no groups in another order; --order static or group, or --format gptq");
   return std::unique_ptr<LinearFormat>(new PackQuantized(scheme));
+}
+Result<std::unique_ptr<LinearFormat>> MakeIntQuantized(const LinearScheme&) {
+  return std::unique_ptr<LinearFormat>(new IntQuantized);
 }
 Result<std::unique_ptr<LinearFormat>> MakeFloatQuantized(const LinearScheme&) {
   return std::unique_ptr<LinearFormat>(new FloatQuantized);

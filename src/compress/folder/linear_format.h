@@ -17,7 +17,7 @@
 namespace hone {
 
 struct LinearScheme {
-  std::string method;  // rtn, gptq, fp8, mxfp4, nvfp4, nf4, fp4, llm-int8
+  std::string method;  // rtn, gptq, w8a8, fp8, mxfp4, nvfp4, nf4, fp4, llm-int8
   std::string format;  // compressed-tensors, gptq, awq, bitsandbytes
   int bits = 4;
   int64_t group = 128;  // columns; 0: a whole row

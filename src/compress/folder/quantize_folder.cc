@@ -126,6 +126,8 @@ class Job {
     report_.resumed_tensors = work->pieces().size();
     if (report_.resumed_tensors > plan_.tensors.size())
       return InvalidInput(path_ + ".partial: does not fit the plan; start again without --resume");
+    HONE_RETURN_IF_ERROR(FindInputs());
+    HONE_RETURN_IF_ERROR(FoldNorms());
     if (format_.needs_shared_amax()) HONE_RETURN_IF_ERROR(FindSharedAmax());
     if (scheme_.method == "gptq") HONE_RETURN_IF_ERROR(RunGptq(*work));
     uint64_t done = 0;
@@ -169,6 +171,12 @@ class Job {
                       run_.gptq->options.matrix_by_matrix, run_.gptq->options.moments_bytes, IsaName(runtime_.isa)),
           hash);
     }
+    if (run_.scales != nullptr) {
+      for (const auto& [input, scale] : run_.scales->scales) {
+        hash = hone::Fingerprint(
+            {reinterpret_cast<const char*>(scale.scale.data()), scale.scale.size() * sizeof(float)}, hash);
+      }
+    }
     for (const FolderTensor& t : plan_.tensors)
       hash = hone::Fingerprint(fmt::format("{} {} {} {};", t.name, t.rows, t.columns, t.bytes), hash);
     return hash;
@@ -201,6 +209,9 @@ class Job {
       }
     });
     checkpoint_.Release(view);
+    if (const ColumnScale* scale = ScaleOf(tensor); scale != nullptr) {
+      for (size_t i = 0; i < w->size(); ++i) (*w)[i] *= scale->scale[i % static_cast<size_t>(tensor.columns)];
+    }
     for (const int64_t at : bad) {
       if (at < 0) continue;
       return InvalidInput(
@@ -210,9 +221,42 @@ class Job {
     return {};
   }
 
-  Result<void> FindSharedAmax() {
+  const ColumnScale* ScaleOf(const FolderTensor& tensor) const {
+    if (run_.scales == nullptr) return nullptr;
+    const auto found = run_.scales->scales.find(groups_.at(tensor.name));
+    return found == run_.scales->scales.end() ? nullptr : &found->second;
+  }
+
+  Result<void> FindInputs() {
     HONE_TRY(const std::vector<LayerUnit> linears, FindLinears(checkpoint_));
     for (const LayerUnit& linear : linears) groups_[linear.name] = linear.input;
+    return {};
+  }
+
+  // Norms that scales go into, as the folder will hold them.
+  Result<void> FoldNorms() {
+    if (run_.scales == nullptr) return {};
+    HONE_TRY(const Family* family, FindFamily(checkpoint_));
+    HONE_TRY(const ModelConfig config, ReadModelConfig(checkpoint_));
+    HONE_TRY(const WeightMap map, WeightMap::Make(checkpoint_, *family, config));
+    for (const auto& [input, scale] : run_.scales->scales) {
+      const Weight* norm = map.Find(scale.norm);
+      HONE_CHECK(norm != nullptr && norm->view.shape.elements() == static_cast<int64_t>(scale.scale.size()));
+      const size_t width = BytesFor(norm->view.type, 1);
+      std::vector<std::byte>& bytes = folded_[norm->file_name];
+      bytes.resize(norm->view.bytes());
+      for (size_t i = 0; i < scale.scale.size(); ++i) {
+        const float plus = norm->plus_one ? 1.0f : 0.0f;
+        const float value = (LoadAs(norm->view.type, norm->view.data + i * width) + plus) / scale.scale[i] - plus;
+        StoreAs(norm->view.type, value, bytes.data() + i * width);
+        if (!std::isfinite(LoadAs(norm->view.type, bytes.data() + i * width)))
+          return InvalidInput(fmt::format("{}: {} becomes infinite with its scales", checkpoint_.path(), norm->file_name));
+      }
+    }
+    return {};
+  }
+
+  Result<void> FindSharedAmax() {
     std::vector<float> w;
     for (const FolderTensor& tensor : plan_.tensors) {
       HONE_RETURN_IF_ERROR(Load(tensor, &w));
@@ -297,10 +341,37 @@ class Job {
     std::vector<std::vector<std::byte>> outputs;
     for (const TensorInfo& info : format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype))
       outputs.emplace_back(info.bytes());
+    if (scheme_.method == "awq") {
+      EncodeClipped(tensor, outputs);
+      for (const auto& output : outputs) HONE_RETURN_IF_ERROR(work.Append(output));
+      return work.EndPiece();
+    }
     const float amax = format_.needs_shared_amax() ? amax_.at(groups_.at(tensor.name)) : 0;
     format_.Encode({w_.data(), tensor.rows, tensor.columns, tensor.dtype, amax}, outputs, *runtime_.threads);
     for (const auto& output : outputs) HONE_RETURN_IF_ERROR(work.Append(output));
     return work.EndPiece();
+  }
+
+  // Rounded to nearest, ranges clipped where that lowers the error weighted by mean squared inputs.
+  void EncodeClipped(const FolderTensor& tensor, std::vector<std::vector<std::byte>>& outputs) {
+    HONE_CHECK(run_.scales != nullptr && format_.takes_codes());
+    const InputStats& stats = run_.scales->stats.at(groups_.at(tensor.name));
+    const ColumnScale* scale = ScaleOf(tensor);
+    GptqFactor factor = NoGptqFactor(tensor.columns);
+    for (int64_t i = 0; i < tensor.columns; ++i) {
+      const double s = scale != nullptr ? scale->scale[i] : 1.0f;
+      const double square = stats.tokens > 0 ? stats.sum2[i] / static_cast<double>(stats.tokens) / (s * s) : 1;
+      factor.importance[i] = static_cast<float>(std::clamp(square, 1e-30, 1e30));
+    }
+    const GptqOptions options{.grid = {GridRule::kGptq, scheme_.bits, scheme_.symmetric},
+                              .group = scheme_.group,
+                              .isa = runtime_.isa,
+                              .fresh_grids = true,
+                              .search_scale = true,
+                              .scale_type = format_.scale_type(tensor.dtype)};
+    const GptqResult result = QuantizeGptq(w_, tensor.rows, factor, options, *runtime_.threads);
+    format_.EncodeCodes({tensor.rows, tensor.columns, tensor.dtype, result.codes, result.grids, result.group_of}, outputs,
+                        *runtime_.threads);
   }
 
   Result<void> Assemble(const std::string& folder, WorkFile& work) {
@@ -322,7 +393,8 @@ class Job {
     }
     for (const NamedTensor& tensor : checkpoint_.tensors()) {
       if (quantized.count(tensor.name) > 0) continue;
-      data[tensor.name] = tensor.view.data;
+      const auto folded = folded_.find(tensor.name);
+      data[tensor.name] = folded != folded_.end() ? folded->second.data() : tensor.view.data;
       infos.push_back({tensor.name, tensor.view.type, tensor.view.shape});
     }
     HONE_TRY(const auto writer, SafetensorsWriter::Create(folder + "/model.safetensors", infos, {{"format", "pt"}}));
@@ -410,7 +482,8 @@ class Job {
   const Runtime& runtime_;
   FolderReport report_;
   uint64_t total_ = 0;
-  std::map<std::string, std::string> groups_;  // tensor to the group that shares a scale
+  std::map<std::string, std::string> groups_;  // tensor to the input that it reads
+  std::map<std::string, std::vector<std::byte>> folded_;  // norms with scales in them, by name in the file
   std::map<std::string, float> amax_;
   std::vector<float> w_;
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/runtime.h"
 #include "compress/folder/linear_format.h"
 #include "compress/layerwise/layer_quantizer.h"
+#include "compress/scale/column_scales.h"
 #include "formats/checkpoint.h"
 
 namespace hone {
@@ -40,6 +42,12 @@ struct FolderGptq {
   LayerwiseOptions options;  // progress and damping included
 };
 
+// What AWQ and SmoothQuant need: scales of columns, and what goes into matrices.
+struct FolderScales {
+  ColumnScales scales;
+  std::map<std::string, InputStats> stats;
+};
+
 struct FolderReport {
   LayerwiseReport layerwise;  // units as the plan's tensors; empty without GPTQ
   std::vector<double> relative_error, max_error;  // as the plan's tensors
@@ -50,6 +58,7 @@ struct FolderReport {
 struct FolderRun {
   bool resume = false;
   const FolderGptq* gptq = nullptr;  // for method gptq
+  const FolderScales* scales = nullptr;  // for methods awq and smoothquant
   bool overwrite = false;  // what has the name already is replaced when the new folder is complete
   std::function<bool(const char* stage, uint64_t done, uint64_t total)> progress;  // bytes of the input; false stops
 };

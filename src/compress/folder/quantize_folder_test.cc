@@ -50,6 +50,7 @@ TEST_F(QuantizeFolderTest, FoldersHoldTheTensorsAndTheConfigurationOfTheTools) {
   } cases[] = {{"ct-pack-w4a16-asym", {"rtn", "compressed-tensors", 4, 32, false}},
                {"ct-nvfp4a16", {"nvfp4", "compressed-tensors"}},
                {"ct-fp8-channel-token", {"fp8", "compressed-tensors"}},
+               {"ct-int8-channel-token", {"w8a8", "compressed-tensors"}},
                {"ct-mxfp4a16", {"mxfp4", "compressed-tensors"}},
                {"bnb-nf4-dq", {"nf4", "bitsandbytes"}},
                {"bnb-int8", {"llm-int8", "bitsandbytes"}},
