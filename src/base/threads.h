@@ -44,7 +44,7 @@ class ThreadPool {
 
   // Inside Run, by `worker`: what it will read after this Run. While it waits for the others it asks for these bytes, so memory
   // is not idle across a join. A hint: any address will do, it need not stay valid, and the last call counts.
-  void ReadNext(int worker, const std::byte* data, size_t bytes) { places_[worker].next = data, places_[worker].next_bytes = bytes; }
+  void ReadNext(int worker, const std::byte* data, size_t bytes);
 
   // How often threads have waited for each other so far: every Run that was shared out, and every Barrier inside one.
   uint64_t waits() const { return waits_; }
@@ -53,7 +53,7 @@ class ThreadPool {
   // What belongs to one worker, on its own cache line.
   struct alignas(64) Place {
     const std::byte* next = nullptr;
-    size_t next_bytes = 0;
+    size_t next_lines = 0, next_stride = 0;  // left of each stream; from one to the next
   };
 
   void WorkerLoop(int worker);

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "kernels/matmul/read_ranges.h"
 #include "kernels/matmul/tile.h"
 
 namespace hone {
@@ -26,8 +27,7 @@ static_assert(sizeof(FewRowsGroup) == 48);
 
 struct FewRowsTile {
   const uint8_t* chunks;  // the tile, all of K (panel_format.h)
-  const uint8_t* end;     // of its bytes
-  int64_t jump;           // what is read after them lies at end + jump: 0 for the next tile in memory
+  ReadRanges* ahead;      // what is asked for on the way
   int panels;             // 1 or 2
   int64_t k;
   int rows;               // 1 .. kFewRows
@@ -49,11 +49,6 @@ struct FewRowsTile {
   const float* x_floats;
   int64_t x_floats_stride;
 };
-
-// The place kPrefetchBytes after `p` in the order of reading. static: ISA files must not share an inline function.
-static inline const uint8_t* AheadOf(const FewRowsTile& t, const uint8_t* p) {
-  return p + kPrefetchBytes + (p + kPrefetchBytes >= t.end ? t.jump : 0);
-}
 
 using FewRowsFn = void (*)(const FewRowsTile& tile);
 

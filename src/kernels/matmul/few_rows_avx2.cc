@@ -5,6 +5,7 @@
 
 #include "kernels/matmul/codes_avx2.h"
 #include "kernels/matmul/few_rows.h"
+#include "kernels/matmul/read_ahead.h"
 
 namespace hone {
 namespace {
@@ -122,7 +123,7 @@ struct RowsAt {
 };
 
 template <typename F, int kRows>
-inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, float* out) {
+inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, bool first, float* out) {
   constexpr int kPart = F::kGroup / 4;  // quads a scale
   constexpr int kParts = 8 / kPart;     // scales a group of 32
   alignas(64) float scales[F::kGroups * kParts * kPanelRows];
@@ -135,7 +136,7 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
     F::Scales(chunk, scales, mins);
     for (int g = 0; g < F::kGroups; ++g) {
       const uint8_t* codes = chunk + g * F::kGroupBytes;
-      Prefetch(AheadOf(t, codes), F::kChunkBytes / F::kGroups);
+      AskAhead(t.ahead, first ? F::kChunkBytes / F::kGroups : 0);
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         __m256i c[8];
@@ -166,12 +167,12 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
 }
 
 template <typename F>
-inline void Panels(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, int rows, float* out) {
+inline void Panels(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, int rows, bool first, float* out) {
   switch (rows) {
-    case 1: return Panel<F, 1>(t, chunk, k, at, out);
-    case 2: return Panel<F, 2>(t, chunk, k, at, out);
-    case 3: return Panel<F, 3>(t, chunk, k, at, out);
-    default: return Panel<F, 4>(t, chunk, k, at, out);
+    case 1: return Panel<F, 1>(t, chunk, k, at, first, out);
+    case 2: return Panel<F, 2>(t, chunk, k, at, first, out);
+    case 3: return Panel<F, 3>(t, chunk, k, at, first, out);
+    default: return Panel<F, 4>(t, chunk, k, at, first, out);
   }
 }
 
@@ -189,7 +190,7 @@ void Tile(const FewRowsTile& t) {
                     {t.x + row * t.x_stride + k0, t.x_scales + row * t.x_scale_stride + k0 / 32,
                      t.x_init + row * t.x_group_stride + k0 / F::kGroup, t.x_sums + row * t.x_group_stride + k0 / F::kGroup},
                     t.rows - first < kMostRows ? t.rows - first : kMostRows,
-                    t.accumulator + first * kTileColumns + panel * kPanelRows);
+                    first == 0 && term == 0, t.accumulator + first * kTileColumns + panel * kPanelRows);
         }
       }
     }

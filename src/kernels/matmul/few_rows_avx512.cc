@@ -2,6 +2,7 @@
 // result is made of (tile.h) are long waits for one row, so up to four run side by side: two panels, two parts of K.
 #include "kernels/matmul/few_rows.h"
 #include "kernels/matmul/intrinsics.h"
+#include "kernels/matmul/read_ahead.h"
 
 namespace hone {
 namespace {
@@ -41,12 +42,12 @@ inline void Chains(const FewRowsTile& t, const uint8_t* weights, int64_t panel_b
   }
   int k = 0;
   for (; k + 2 <= length; k += 2) {
+    AskAhead(t.ahead, kChains * kPanels * 2 * F::kBytes);
 #pragma GCC unroll 2
     for (int c = 0; c < kChains; ++c) {
 #pragma GCC unroll 2
       for (int p = 0; p < kPanels; ++p) {
         const uint8_t* from = weights + p * panel_bytes + (c * kFloatChain + k) * F::kBytes;
-        Prefetch(AheadOf(t, from), 2 * F::kBytes);
         __m512 a, b;
         F::Pair(from, &a, &b);
 #pragma GCC unroll 8

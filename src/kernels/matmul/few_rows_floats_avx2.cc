@@ -4,6 +4,7 @@
 
 #include "kernels/matmul/few_rows.h"
 #include "kernels/matmul/intrinsics.h"
+#include "kernels/matmul/read_ahead.h"
 
 namespace hone {
 namespace {
@@ -45,10 +46,10 @@ inline void Chains(const FewRowsTile& t, const uint8_t* weights, const float* x,
   }
   int k = 0;
   for (; k + 2 <= length; k += 2) {
+    AskAhead(t.ahead, out == t.accumulator || out == t.accumulator + kPanelRows ? kChains * 2 * F::kBytes : 0);
 #pragma GCC unroll 2
     for (int c = 0; c < kChains; ++c) {
       const uint8_t* from = weights + (c * kFloatChain + k) * F::kBytes;
-      Prefetch(AheadOf(t, from), 2 * F::kBytes);
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         __m256 a, b;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/matmul/few_rows_formats_avx512.h"
+#include "kernels/matmul/read_ahead.h"
 
 namespace hone {
 namespace {
@@ -12,13 +13,6 @@ inline __m512i BroadcastQuad(const int8_t* x) {
   int word;
   memcpy(&word, x, 4);
   return _mm512_set1_epi32(word);
-}
-
-// Asks for what lies ahead of `p`. The address is hidden from the compiler, which would compute one for each line.
-inline void PrefetchAhead(const FewRowsTile& t, const uint8_t* p, int bytes) {
-  const uint8_t* ahead = AheadOf(t, p);
-  asm("" : "+r"(ahead));
-  Prefetch(ahead, bytes);
 }
 
 // Float accumulators of kPanels x kRows: registers if they are few, else where they lie.
@@ -53,16 +47,17 @@ struct Accumulators {
   }
 };
 
-// kRows rows of groups `x` against the stretches of `k` of kPanels panels, panel_bytes apart.
+// kRows rows of groups `x` against the stretches of `k` of kPanels panels, panel_bytes apart; `first`: nobody has read them yet.
 template <typename F, int kRows, int kPanels>
-inline void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const FewRowsGroup* x, float* out) {
+inline void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const FewRowsGroup* x, bool first,
+                    float* out) {
   constexpr int kParts = F::kParts, kPairs = F::kPart / 2;
   Accumulators<kRows, kPanels> acc(out);
   for (; k > 0; k -= 32 * F::kGroups, chunk += F::kChunkBytes) {
     const typename F::Scales scales[2] = {F::ScalesOf(chunk), F::ScalesOf(chunk + (kPanels - 1) * panel_bytes)};
     for (int g = 0; g < F::kGroups; ++g, x += kRows) {
       const uint8_t* codes = chunk + g * F::kGroupBytes;
-      for (int p = 0; p < kPanels; ++p) PrefetchAhead(t, codes + p * panel_bytes, F::kChunkBytes / F::kGroups);
+      AskAhead(t.ahead, first ? kPanels * F::kChunkBytes / F::kGroups : 0);
 #pragma GCC unroll 1
       for (int part = 0; part < kParts; ++part) {
         __m512i sum[kPanels][kRows];
@@ -113,9 +108,9 @@ void Tile(const FewRowsTile& t) {
     const FewRowsGroup* x = t.x_groups + k0 / 32 * kRows;
     for (int term = 0; term < t.terms; ++term, x += term_groups) {  // the second finds the stretch in L1
       if (t.panels == 2) {
-        Stretch<F, kRows, 2>(t, chunk, panel_bytes, k, x, t.accumulator);
+        Stretch<F, kRows, 2>(t, chunk, panel_bytes, k, x, term == 0, t.accumulator);
       } else {
-        Stretch<F, kRows, 1>(t, chunk, panel_bytes, k, x, t.accumulator);
+        Stretch<F, kRows, 1>(t, chunk, panel_bytes, k, x, term == 0, t.accumulator);
       }
     }
     chunk += t.panels * panel_bytes;

@@ -33,6 +33,7 @@ struct WorkerBuffer {
   alignas(64) float mins[2][kCodeStretch / 16 * kPanelRows];
   alignas(64) float weights[2][kFloatStretch * kPanelRows];
   alignas(64) float accumulator[kMaxRowBlock * kTileColumns];
+  ReadRanges ahead;  // of few rows: goes on from one call to the next
 };
 
 // Sums of codes as one format wants them: per group, times -offset and times the scale.
@@ -233,6 +234,12 @@ void PlanUnits(State& s, int threads) {
   }
 }
 
+// Where a tile begins; tile_count(): where the last one ends.
+const uint8_t* TileBytes(const PackedMatrix& weight, int64_t tile) {
+  const auto* first = reinterpret_cast<const uint8_t*>(weight.Find(0, 0, 0));
+  return first + std::min(static_cast<int64_t>(weight.bytes()), tile * 2 * weight.panel_bytes());
+}
+
 // What one worker does to one tile and a block of rows.
 class TileWork {
  public:
@@ -251,7 +258,10 @@ class TileWork {
   void Run(int64_t tile, int64_t begin, int64_t end) {
     const int rows = static_cast<int>(end - begin);
     const bool few = rows <= kFewRows && (job_.m <= kFewRows || !kernel_.few_rows_groups);
-    if (few && kernel_.few_rows != nullptr) return RunFewRows(tile, begin, rows, nullptr);
+    if (few && kernel_.few_rows != nullptr) {
+      BeginRange(&buffer_.ahead, TileBytes(weight_, tile), TileBytes(weight_, tile + 1));
+      return RunFewRows(tile, begin, rows);
+    }
     std::memset(buffer_.accumulator, 0, sizeof(float) * kTileColumns * rows);
     panels_ = weight_.panels_of(tile);
     next_ = reinterpret_cast<const uint8_t*>(weight_.Find(tile, 0, 0));
@@ -275,15 +285,11 @@ class TileWork {
     Store(tile, begin, rows);
   }
 
-  // REQUIRES: the kernel has few_rows, rows <= kFewRows. `next`: what is read after this tile, nullptr for its neighbour.
-  void RunFewRows(int64_t tile, int64_t begin, int rows, const std::byte* next) {
-    const std::byte* chunks = weight_.Find(tile, 0, 0);
-    const int panels = weight_.panels_of(tile);
-    const std::byte* end = chunks + panels * weight_.panel_bytes();
-    FewRowsTile few{.chunks = reinterpret_cast<const uint8_t*>(chunks),
-                    .end = reinterpret_cast<const uint8_t*>(end),
-                    .jump = next != nullptr ? next - end : 0,
-                    .panels = panels,
+  // REQUIRES: the kernel has few_rows, rows <= kFewRows; the tile is in the range that the thread has begun to read.
+  void RunFewRows(int64_t tile, int64_t begin, int rows) {
+    FewRowsTile few{.chunks = TileBytes(weight_, tile),
+                    .ahead = &buffer_.ahead,
+                    .panels = weight_.panels_of(tile),
                     .k = weight_.k(),
                     .rows = rows,
                     .accumulator = buffer_.accumulator};
@@ -468,7 +474,8 @@ class Chunks {
     const PlannedJob* planned = nullptr;  // null: nothing is left
     int64_t begin = 0, end = 0;
     bool last = false;
-    const std::byte* bytes() const { return planned != nullptr ? planned->job->weight->Find(begin, 0, 0) : nullptr; }
+    const uint8_t* first_byte() const { return TileBytes(*planned->job->weight, begin); }
+    const uint8_t* end_byte() const { return TileBytes(*planned->job->weight, end); }
   };
 
   Chunks(State& s, const ThreadPool& threads, bool together, int worker)
@@ -523,34 +530,37 @@ class Chunks {
   bool placed_ = false;
 };
 
-// `following`: where the thread will begin with the next matrix, or nullptr.
+// `following`: what the thread will read of the next matrix.
 void RunChunks(State& s, const ThreadPool& threads, int worker, WorkerBuffer& buffer, const MatmulExtra& extra,
-               const std::byte* following) {
+               std::span<const uint8_t> following) {
   Chunks chunks(s, threads, extra.finish != nullptr, worker);
   Chunks::Segment next = chunks.Next();
   while (next.planned != nullptr) {
     const Chunks::Segment segment = std::exchange(next, chunks.Next());
     const MatmulJob& job = *segment.planned->job;
     TileWork work(s, *segment.planned, buffer);
-    const std::byte* after = next.planned != nullptr ? next.bytes() : following;
-    for (int64_t tile = segment.begin; tile < segment.end; ++tile) {
-      work.RunFewRows(tile, 0, static_cast<int>(job.m), tile + 1 == segment.end ? after : nullptr);
+    BeginRange(&buffer.ahead, segment.first_byte(), segment.end_byte());
+    if (next.planned != nullptr) {
+      AnnounceRange(&buffer.ahead, next.first_byte(), next.end_byte());
+    } else {
+      AnnounceRange(&buffer.ahead, following.data(), following.data() + following.size());
     }
+    for (int64_t tile = segment.begin; tile < segment.end; ++tile) work.RunFewRows(tile, 0, static_cast<int>(job.m));
     if (segment.last && extra.finish != nullptr) {
       (*extra.finish)(segment.begin * kTileColumns, std::min(job.weight->n(), segment.end * kTileColumns));
     }
   }
 }
 
-// Where `worker` will begin with `next`, which it also remembers for the time that it waits; nullptr if it has no part in it.
-const std::byte* AskForNext(const PackedMatrix* next, ThreadPool& threads, int worker) {
-  if (next == nullptr || !*next || next->bytes() == 0) return nullptr;
+// What `worker` will read of `next`. It also remembers the beginning for the time that it waits, but for what is asked for while
+// it still works.
+std::span<const uint8_t> AskForNext(const PackedMatrix* next, ThreadPool& threads, int worker) {
+  if (next == nullptr || !*next || next->bytes() == 0) return {};
   const auto [begin, end] = threads.Range(next->tile_count(), 1, worker);
-  if (begin == end) return nullptr;
-  const std::byte* from = next->Find(begin, 0, 0);
-  const size_t left = next->bytes() - static_cast<size_t>(from - next->Find(0, 0, 0));
-  threads.ReadNext(worker, from, std::min({left, next->bytes() / threads.count(), kNextBytes}));
-  return from;
+  const std::span<const uint8_t> part(TileBytes(*next, begin), TileBytes(*next, end));
+  const auto rest = part.subspan(std::min<size_t>(part.size(), kReadLead));
+  threads.ReadNext(worker, reinterpret_cast<const std::byte*>(rest.data()), std::min(rest.size(), kNextBytes));
+  return part;
 }
 
 }  // namespace
@@ -618,7 +628,7 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
     }
     auto* many_rows = tiled ? reinterpret_cast<ManyRowsBuffer*>(s.many_rows.data() + tiled_stride * worker) : nullptr;
     WorkerBuffer& buffer = *reinterpret_cast<WorkerBuffer*>(s.workers.data() + stride * worker);
-    const std::byte* following = AskForNext(extra.next, threads, worker);
+    const std::span<const uint8_t> following = AskForNext(extra.next, threads, worker);
     if (shared) return RunChunks(s, threads, worker, buffer, extra, following);
     RunWorker(s, threads, own, worker, buffer, many_rows);
     if (extra.finish != nullptr && own) {

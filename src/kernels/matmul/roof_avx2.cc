@@ -1,13 +1,16 @@
 // Roofs of AVX2 and FMA. The empty asm keeps the compiler from dropping or merging chains.
 #include "kernels/matmul/intrinsics.h"
+#include "kernels/matmul/read_ahead.h"
 #include "kernels/matmul/roof_kernels.h"
 
 namespace hone {
 
 void ReadBytesAvx2(const uint8_t* p, size_t bytes) {
   __m256i sums[4] = {};
+  ReadRanges ahead = {};
+  BeginRange(&ahead, p, p + bytes);
   for (size_t i = 0; i + 128 <= bytes; i += 128) {
-    Prefetch(p + i + kPrefetchBytes, 128);
+    AskAhead(&ahead, 128);
     for (int j = 0; j < 4; ++j) {
       sums[j] = _mm256_or_si256(sums[j], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + i) + j));
     }

@@ -1,14 +1,17 @@
 // Roofs of AVX-512: reads and F32 FMAs. The empty asm keeps the compiler from dropping or merging chains.
 #include "kernels/matmul/intrinsics.h"
+#include "kernels/matmul/read_ahead.h"
 #include "kernels/matmul/roof_kernels.h"
 
 namespace hone {
 
 void ReadBytesAvx512(const uint8_t* p, size_t bytes) {
   __m512i sums[4] = {};
-  for (size_t i = 0; i + 256 <= bytes; i += 256) {
-    Prefetch(p + i + kPrefetchBytes, 256);
-    for (int j = 0; j < 4; ++j) sums[j] = _mm512_or_si512(sums[j], _mm512_loadu_si512(p + i + 64 * j));
+  ReadRanges ahead = {};
+  BeginRange(&ahead, p, p + bytes);
+  for (size_t i = 0; i + 512 <= bytes; i += 512) {
+    AskAhead(&ahead, 512);
+    for (int j = 0; j < 8; ++j) sums[j % 4] = _mm512_or_si512(sums[j % 4], _mm512_loadu_si512(p + i + 64 * j));
   }
   asm volatile("" ::"v"(sums[0]), "v"(sums[1]), "v"(sums[2]), "v"(sums[3]));
 }

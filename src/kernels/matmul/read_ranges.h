@@ -1,0 +1,30 @@
+// What a thread will read: the range that it is in, and the one after it, as read_ahead.h asks for them. No intrinsics.
+#pragma once
+
+#include <stdint.h>
+
+namespace hone {
+
+constexpr int kReadStreams = 8;
+constexpr int64_t kReadStride = 4096;                         // at most: a page a stream
+constexpr int64_t kReadLead = kReadStreams * kReadStride;     // bytes between asking and reading
+
+// All zero: nothing to read.
+struct ReadRanges {
+  const uint8_t* at;        // the next line of the first stream
+  int64_t stride, lines;    // between streams; left of each
+  int64_t owed;             // bytes to ask for
+  const uint8_t* block_end;
+  const uint8_t* end;       // of the range
+  const uint8_t* next;      // and what is read after it, if known
+  const uint8_t* next_end;
+};
+
+// The thread begins to read [begin, end). If that was announced, what is asked for goes on.
+void BeginRange(ReadRanges* ranges, const uint8_t* begin, const uint8_t* end);
+// What it will read after the range that it is in.
+void AnnounceRange(ReadRanges* ranges, const uint8_t* begin, const uint8_t* end);
+// Moves on to the next block; false if no more is known, and then at most kReadLead stays owed.
+bool NextReadBlock(ReadRanges* ranges);
+
+}  // namespace hone
