@@ -18,6 +18,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr size_t kMostHeats = 16;  // of one figure
+
 // A figure's name taken apart.
 struct Place {
   std::string name;                                    // before the bracket
@@ -131,31 +133,65 @@ void AddCurves(const std::string& name, const Grid& grid, const Grid* base, size
   if (longest > 1) charts->push_back(std::move(chart));
 }
 
-void AddHeat(const std::string& title, const Grid& grid, const std::string& unit, std::optional<double> around, ordered_json* charts) {
+// One heat map of `cells` over dimensions x and y.
+void AddHeat(const std::string& title, const Grid& grid, const std::map<std::vector<double>, Interval>& cells, size_t x, size_t y,
+             const std::string& unit, std::optional<double> around, ordered_json* charts) {
   std::set<double> xs, ys;
-  for (const auto& [at, interval] : grid.cells) {
-    xs.insert(at[0]);
-    ys.insert(at[1]);
+  for (const auto& [at, interval] : cells) {
+    xs.insert(at[x]);
+    ys.insert(at[y]);
   }
   if (xs.size() < 2 || ys.size() < 2) return;
   ordered_json chart;
   chart["kind"] = "heat";
   chart["title"] = title;
-  chart["x"] = grid.keys[0];
-  chart["y"] = grid.keys[1];
+  chart["x"] = grid.keys[x];
+  chart["y"] = grid.keys[y];
   chart["unit"] = unit;
   chart["xs"] = ordered_json::array();
   chart["ys"] = ordered_json::array();
-  for (const double x : xs) chart["xs"].push_back(Numbered(x));
-  for (const double y : ys) chart["ys"].push_back(Numbered(y));
+  for (const double value : xs) chart["xs"].push_back(Numbered(value));
+  for (const double value : ys) chart["ys"].push_back(Numbered(value));
   chart["cells"] = ordered_json::array();
-  for (const auto& [at, interval] : grid.cells) {
+  for (const auto& [at, interval] : cells) {
     if (!std::isfinite(interval.value)) continue;
-    chart["cells"].push_back(ordered_json::array({std::distance(xs.begin(), xs.find(at[0])), std::distance(ys.begin(), ys.find(at[1])),
+    chart["cells"].push_back(ordered_json::array({std::distance(xs.begin(), xs.find(at[x])), std::distance(ys.begin(), ys.find(at[y])),
                                                   Rounded(interval.value)}));
   }
   if (around) chart["around"] = *around;
   charts->push_back(std::move(chart));
+}
+
+// Heat maps of a grid of two dimensions or more: the two with the most values are the axes, each combination of the
+// others is a map of its own.
+void AddHeats(const std::string& title, const Grid& grid, const std::string& unit, std::optional<double> around, ordered_json* charts) {
+  if (grid.keys.size() < 2) return;
+  std::vector<std::set<double>> values(grid.keys.size());
+  for (const auto& [at, interval] : grid.cells) {
+    for (size_t d = 0; d < at.size(); ++d) values[d].insert(at[d]);
+  }
+  std::vector<size_t> dims(grid.keys.size());
+  for (size_t d = 0; d < dims.size(); ++d) dims[d] = d;
+  std::stable_sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return values[a].size() > values[b].size(); });
+  const size_t x = std::min(dims[0], dims[1]), y = std::max(dims[0], dims[1]);
+  std::map<std::vector<double>, std::map<std::vector<double>, Interval>> slices;  // by the other dimensions
+  for (const auto& [at, interval] : grid.cells) {
+    std::vector<double> others;
+    for (size_t d = 0; d < at.size(); ++d) {
+      if (d != x && d != y) others.push_back(at[d]);
+    }
+    slices[others][at] = interval;
+  }
+  size_t drawn = 0;
+  for (const auto& [others, cells] : slices) {
+    if (drawn++ == kMostHeats) break;
+    std::string name = title;
+    size_t k = 0;
+    for (size_t d = 0; d < grid.keys.size(); ++d) {
+      if (d != x && d != y) name += ", " + grid.keys[d] + " " + Numbered(others[k++]);
+    }
+    AddHeat(name, grid, cells, x, y, unit, around, charts);
+  }
 }
 
 // Cell by cell, where both have it.
@@ -267,10 +303,8 @@ ordered_json ReportCharts(const LedgerEntry& entry, const std::optional<LedgerEn
     const Grid& grid = grids.at(name);
     const auto it = before.find(name);
     const Grid* other = it != before.end() && it->second.keys == grid.keys ? &it->second : nullptr;
-    if (grid.keys.size() == 2) {
-      AddHeat(name, grid, UnitOf(name), std::nullopt, &charts);
-      if (other != nullptr) AddHeat(name + ", ratio to before", Ratio(grid, *other), "", 1.0, &charts);
-    }
+    AddHeats(name, grid, UnitOf(name), std::nullopt, &charts);
+    if (other != nullptr) AddHeats(name + ", ratio to before", Ratio(grid, *other), "", 1.0, &charts);
     for (size_t d = 0; d < grid.keys.size(); ++d) AddCurves(name, grid, other, d, &charts);
   }
   AddPercentiles(entry, base, &charts);

@@ -58,6 +58,25 @@ TEST(ReportCharts, CellsBecomeAxes) {
   EXPECT_EQ(beside[2]["series"].size(), 4u);
 }
 
+TEST(ReportCharts, ThreeNumbersAreAHeatMapForEachOfTheThird) {
+  LedgerEntry entry;
+  entry.kind = "profile";
+  for (const int input : {64, 128, 256}) {
+    for (const int output : {16, 32}) {
+      for (const int concurrency : {1, 8}) {
+        entry.figures.push_back({"ttft_ms[input=" + std::to_string(input) + ",output=" + std::to_string(output) +
+                                     ",concurrency=" + std::to_string(concurrency) + "]",
+                                 {1.0 * input, 0, 0, 0}, Direction::kLower});
+      }
+    }
+  }
+  const ordered_json charts = ReportCharts(entry, std::nullopt);
+  ASSERT_EQ(charts.size(), 5u);  // two maps, three ways through
+  EXPECT_EQ(charts[1]["title"], "ttft_ms, concurrency 8");
+  EXPECT_EQ(charts[1]["cells"].size(), 6u);
+  EXPECT_EQ(charts[1]["x"], "input");
+}
+
 TEST(ReportCharts, LoadsAreCurvesOverPercentilesAndThroughput) {
   LedgerEntry entry;
   entry.kind = "load";
