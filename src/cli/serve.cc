@@ -122,7 +122,7 @@ class ServeCommand : public Command {
                    "memory for keys and values, like 2GiB (default: from context and free memory)")
         ->bytes();
     flags.Add("--step-ms", engine_.step_ms,
-                   "target of a step while streams run, in ms: prompts are cut to fit; 0: uncut")
+                   "what prompts may add to a step while streams run, in ms: they are cut to fit; 0: uncut")
         ->range(0.0, 1e6)
         ->show_default();
     flags.Add("--policy", engine_.policy, "who runs first")->show_default();
@@ -178,7 +178,13 @@ class ServeCommand : public Command {
   static LoadedWeights Weights(LoadedModel loaded) {
     auto owner = std::make_shared<LoadedModel>(std::move(loaded));
     uint64_t parameters = 0;
-    for (const NamedTensor& tensor : owner->checkpoint->tensors()) parameters += static_cast<uint64_t>(tensor.view.shape.elements());
+    const Result<bool> quantized = IsQuantizedFolder(*owner->checkpoint);
+    const auto list = quantized && *quantized ? ListWeights(*owner->checkpoint) : Result<std::vector<WeightInfo>>(std::vector<WeightInfo>());
+    if (list && !list->empty()) {
+      for (const WeightInfo& weight : *list) parameters += static_cast<uint64_t>(weight.shape.elements());
+    } else {
+      for (const NamedTensor& tensor : owner->checkpoint->tensors()) parameters += static_cast<uint64_t>(tensor.view.shape.elements());
+    }
     return {std::shared_ptr<Engine>(owner, owner->engine.get()), owner->chat_template, owner->name, parameters};
   }
 

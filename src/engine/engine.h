@@ -101,7 +101,7 @@ struct EngineOptions {
   int max_sequences = kDefaultMaxSequences;  // running at once
   int max_queue = kDefaultMaxQueue;          // more sequences than max_sequences + max_queue at once: kLimit
   int step_tokens = kDefaultStepTokens;      // token budget of a step; at most what the model was loaded for is used
-  double step_ms = kDefaultStepMs;   // prompts are cut so that a step with running streams takes so long; 0: uncut
+  double step_ms = kDefaultStepMs;   // prompts are cut so that they make a step of running streams so much longer; 0: uncut
   std::string policy = "fcfs";       // one of SchedulingPolicies()
   bool prefix_cache = true;          // false: nothing is kept, only the sequences of one SubmitGroup share blocks
   std::string weights_digest;        // part of every key of the prefix cache

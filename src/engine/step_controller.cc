@@ -30,7 +30,7 @@ double StepController::Predict(int decodes, int prompt_tokens, double positions)
 
 int StepController::Budget(const SchedulerDemand& demand) const {
   if (target_ms_ <= 0) return most_tokens_;
-  const double target = demand.decodes > 0 ? target_ms_ : kIdleStretch * target_ms_;
+  const double target = demand.decodes > 0 ? Predict(demand.decodes, 0, 0) + target_ms_ : kIdleStretch * target_ms_;
   const int trusted = std::max(kColdChunk, 2 * largest_chunk_);
   int low = std::min(kMinChunk, most_tokens_), high = std::max(low, std::min(most_tokens_, trusted));
   while (low < high) {

@@ -1,5 +1,8 @@
-// StepController: how many prompt tokens a step may compute so that it takes no longer than a target. It learns what
+// StepController: how many prompt tokens a step may compute so that they make it no longer than a target. It learns what
 // steps cost from the steps themselves; no tensors, no clock: times come in as numbers.
+//
+// The target is what prompts may add to a step of the streams alone, so a stream's gap is at most its gap without them and the
+// target; and prompts get on, with chunks of a useful size, also where the streams alone take as long as the target.
 //
 // Model: ms = w0 + w1 * decodes + w2 * prompt tokens + w3 * (sum of their positions), fitted by recursive least squares
 // that forgets (a step counts half after about 35 more). The last term is attention: the tokens of a long prompt get
@@ -25,7 +28,7 @@ class StepController {
   StepController(double target_ms, int most_tokens);
 
   // Prompt tokens of the next step, kMinChunk to most_tokens (most_tokens if that is less). A step without a stream
-  // that waits for its next token may take kIdleStretch times the target.
+  // that waits for its next token may take kIdleStretch times the target in all.
   int Budget(const SchedulerDemand& demand) const;
   void Observe(const StepCost& step);
   double Predict(int decodes, int prompt_tokens, double positions) const;
