@@ -1,5 +1,8 @@
-// hone gate BASE NEW --rules FILE: whether a change may stay. Models are measured now, side by side, by the commands that
-// measure them (bench, eval, serve with the load client); ids of the ledger and JSON results are compared as they are.
+// hone gate BASE NEW --rules FILE: whether a change may stay. Models are measured now, side by side, by the commands
+// that measure them (bench, eval, serve with the load client); ids of the ledger and JSON results are compared as they
+// are.
+#include "measure/gate/gate.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -11,7 +14,6 @@
 #include "cli/ledger_flags.h"
 #include "cli/model_path.h"
 #include "cli/subprocess.h"
-#include "measure/gate/gate.h"
 #include "measure/ledger/entries.h"
 #include "measure/load/load_session.h"
 
@@ -60,7 +62,9 @@ bool IsStored(const std::string& text) {
 class GateCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.Add("BASE", base_, "a model, or what was measured before: an id of the ledger, a JSON result, several with commas")
+    flags
+        .Add("BASE", base_,
+             "a model, or what was measured before: an id of the ledger, a JSON result, several with commas")
         ->required();
     flags.Add("NEW", next_, "the same, changed")->required();
     flags.Add("--rules", rules_file_, "the rules, JSON or TOML")->required();
@@ -96,7 +100,8 @@ class GateCommand : public Command {
       std::vector<Figure> figures;
       if (IsId(part)) {
         const std::string path = LedgerPath(ledger_.file);
-        if (path.empty()) return UsageError("'" + part + "' is an id, but there is no ledger; name one with --ledger FILE");
+        if (path.empty())
+          return UsageError("'" + part + "' is an id, but there is no ledger; name one with --ledger FILE");
         HONE_TRY(const std::unique_ptr<Ledger> ledger, Ledger::OpenToRead(path));
         HONE_TRY(LedgerEntry entry, ledger->Get(std::stoll(part)));
         figures = std::move(entry.figures);
@@ -114,7 +119,8 @@ class GateCommand : public Command {
     HONE_TRY(const Stored base, Read(base_));
     HONE_TRY(const Stored next, Read(next_));
     report_.figures = PairFigures(base.figures, next.figures, rules_.confidence);
-    report_.notes.push_back("the two were not measured side by side: what else changed on the machine is in the figures");
+    report_.notes.push_back(
+        "the two were not measured side by side: what else changed on the machine is in the figures");
     if (base.environment != next.environment && !base.environment.empty() && !next.environment.empty())
       report_.notes.push_back("their environments differ; hone ledger compare shows how");
     return {};
@@ -175,10 +181,12 @@ class GateCommand : public Command {
       HONE_RETURN_IF_ERROR(OpenModel(model));
     }
     const GateMeasure& measure = rules_.measure;
-    const bool quality = rules_.Wants("kld.") || rules_.Wants("same_top_percent") || rules_.Wants("ppl") || rules_.Wants("bits_per_byte");
+    const bool quality = rules_.Wants("kld.") || rules_.Wants("same_top_percent") || rules_.Wants("ppl") ||
+                         rules_.Wants("bits_per_byte");
     if (quality) {
       if (measure.text.empty())
-        return UsageError(rules_file_ + ": rules on kld, ppl or same_top_percent need a text: [measure] text = \"FILE\"");
+        return UsageError(rules_file_ +
+                          ": rules on kld, ppl or same_top_percent need a text: [measure] text = \"FILE\"");
       std::vector<std::string> arguments = {"eval", "kld", next_, "--base", base_, "-f", measure.text};
       if (measure.chunks > 0) arguments.insert(arguments.end(), {"--chunks", std::to_string(measure.chunks)});
       HONE_RETURN_IF_ERROR(Take(arguments, flags, runtime));
@@ -191,7 +199,8 @@ class GateCommand : public Command {
     }
     const bool prefill = rules_.Wants("prefill_tok_s"), decode = rules_.Wants("decode_tok_s");
     if (prefill || decode) {
-      std::vector<std::string> arguments = {"bench", next_, "--compare", base_, "--rounds", std::to_string(measure.rounds)};
+      std::vector<std::string> arguments = {"bench", next_,      "--compare",
+                                            base_,   "--rounds", std::to_string(measure.rounds)};
       const auto list = [&](const char* flag, const std::vector<int>& numbers) {
         if (!numbers.empty()) arguments.insert(arguments.end(), {flag, Joined(numbers)});
       };
@@ -260,8 +269,8 @@ class GateCommand : public Command {
       std::vector<double>&base = values[0][name], &next = values[1][name];
       const size_t pairs = std::min(base.size(), next.size());  // an interrupted pair is none
       if (pairs == 0) continue;
-      report_.figures.push_back(PairValues(name, better[name], std::span(base).first(pairs), std::span(next).first(pairs),
-                                           rules_.confidence));
+      report_.figures.push_back(PairValues(name, better[name], std::span(base).first(pairs),
+                                           std::span(next).first(pairs), rules_.confidence));
     }
     return {};
   }
@@ -270,7 +279,8 @@ class GateCommand : public Command {
     LedgerEntry entry;
     entry.kind = "gate";
     entry.model = next_;
-    if (const auto model = IsStored(next_) ? Result<std::shared_ptr<const Checkpoint>>(NotFound("")) : OpenModel(next_); model)
+    if (const auto model = IsStored(next_) ? Result<std::shared_ptr<const Checkpoint>>(NotFound("")) : OpenModel(next_);
+        model)
       entry.model_digest = ModelDigest((*model)->path());
     entry.other = base_;
     entry.recipe = rules_file_;
@@ -281,7 +291,8 @@ class GateCommand : public Command {
     }
     for (const GateFinding& finding : report_.findings) {
       if (finding.verdict != Verdict::kHolds)
-        entry.failures.push_back({VerdictName(finding.verdict), finding.figure, finding.rule + ": " + finding.reason, 1});
+        entry.failures.push_back(
+            {VerdictName(finding.verdict), finding.figure, finding.rule + ": " + finding.reason, 1});
     }
     entry.result = json;
     return entry;

@@ -20,7 +20,9 @@ Result<int64_t> ParseId(const std::string& text) {
 class LedgerCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.Add("WHAT", what_, "list, show, compare or export")->required()->one_of({"list", "show", "compare", "export"});
+    flags.Add("WHAT", what_, "list, show, compare or export")
+        ->required()
+        ->one_of({"list", "show", "compare", "export"});
     flags.Add("IDS", ids_, "show: one; compare: two; export: any (default: all)");
     flags.Add("--ledger", file_, "the file (default: ledger.sqlite in the user's state folder)");
     flags.Add("--kind", filter_.kind, "list, export: only runs of this command (bench, eval, load ...)");

@@ -19,8 +19,8 @@ struct LedgerFlags {
 };
 void AddLedgerFlags(Flags& flags, LedgerFlags* ledger);
 
-// Fills in the command line (without the values of keys), environment, label and parent, and enters the run; a ledger that
-// cannot be written is one warning. The id, or 0.
+// Fills in the command line (without the values of keys), environment, label and parent, and enters the run; a ledger
+// that cannot be written is one warning. The id, or 0.
 int64_t EnterRun(const LedgerFlags& flags, const Runtime& runtime, LedgerEntry entry);
 
 // This process's command line, quoted where a shell needs it. What follows a flag that holds a secret is "***".

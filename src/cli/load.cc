@@ -25,8 +25,7 @@ class LoadCommand : public Command {
     flags.Add("--temperature", options_.shape.temperature, "of every request (default 0)")->range(0.0, 2.0);
     flags.AddSwitch("--no-ignore-eos", no_ignore_eos_, "answers may end early (for servers that refuse ignore_eos)");
     flags.AddSwitch("--no-usage", no_usage_, "no stream_options; output tokens are then counted as chunks");
-    flags.Add("--timeout", options_.http.timeout_s, "seconds that a request may take (default 600)")
-        ->range(0.001, 1e6);
+    flags.Add("--timeout", options_.http.timeout_s, "seconds that a request may take (default 600)")->range(0.001, 1e6);
     AddArrivalFlags(flags);
     AddDatasetFlags(flags);
     const char* result = "Result";
@@ -68,19 +67,22 @@ class LoadCommand : public Command {
  private:
   void AddArrivalFlags(Flags& flags) {
     const char* group = "Arrivals";
-    flags.Add("--arrivals", arrivals_,
-                   "closed, constant, poisson, gamma or ramp (default: poisson with --rate, else closed)")
+    flags
+        .Add("--arrivals", arrivals_,
+             "closed, constant, poisson, gamma or ramp (default: poisson with --rate, else closed)")
         ->group(group);
-    concurrency_option_ = flags.Add("--concurrency", options_.concurrency,
-                                         "closed: requests at once (default 1); else at most so many at once")
+    concurrency_option_ = flags
+                              .Add("--concurrency", options_.concurrency,
+                                   "closed: requests at once (default 1); else at most so many at once")
                               ->range(1, 100000)
                               ->group(group);
     flags.Add("--rate", options_.arrivals.rate, "requests a second")->range(1e-6, 1e6)->group(group);
     flags.Add("--rate-to", options_.arrivals.rate_to, "ramp: requests a second at the end")
         ->range(1e-6, 1e6)
         ->group(group);
-    burstiness_option_ = flags.Add("--burstiness", options_.arrivals.burstiness,
-                                        "gamma: shape of the gaps; 1 is poisson, below 1 bursty, above 1 smoother")
+    burstiness_option_ = flags
+                             .Add("--burstiness", options_.arrivals.burstiness,
+                                  "gamma: shape of the gaps; 1 is poisson, below 1 bursty, above 1 smoother")
                              ->range(1e-3, 1e6)
                              ->group(group);
     flags.Add("--trace", trace_, "replay a JSONL file of timestamp (ms), input_length, output_length, hash_ids")
@@ -105,9 +107,7 @@ class LoadCommand : public Command {
     DatasetSpec& dataset = options_.dataset;
     flags.Add("--dataset", dataset_, "random, shared, multi-turn, or a JSONL file (ShareGPT, messages or prompts)")
         ->group(group);
-    flags.Add("--input", dataset.input_tokens, "tokens of a prompt (default 256)")
-        ->range(1, 1 << 24)
-        ->group(group);
+    flags.Add("--input", dataset.input_tokens, "tokens of a prompt (default 256)")->range(1, 1 << 24)->group(group);
     flags.Add("--output", dataset.output_tokens, "tokens of an answer (default 64; a file: as its answers are)")
         ->range(1, 1 << 24)
         ->group(group);
@@ -166,7 +166,8 @@ class LoadCommand : public Command {
     ArrivalSpec& arrivals = options_.arrivals;
     if (!trace_.empty()) {
       if (!arrivals_.empty() || arrivals.rate > 0 || options_.sweep > 0)
-        return UsageError("--trace brings its own arrivals; leave out --arrivals, --rate and --sweep (--speed scales it)");
+        return UsageError(
+            "--trace brings its own arrivals; leave out --arrivals, --rate and --sweep (--speed scales it)");
       arrivals.kind = ArrivalKind::kTrace;
       return {};
     }

@@ -1,4 +1,6 @@
 // hone report ID: an experiment of the ledger as a page, as Markdown or as JSON. docs/measure.md.
+#include "measure/report/report.h"
+
 #include <cstdio>
 
 #include "cli/command.h"
@@ -6,7 +8,6 @@
 #include "cli/input.h"
 #include "cli/ledger_flags.h"
 #include "cli/model_path.h"
-#include "measure/report/report.h"
 
 namespace hone {
 namespace {

@@ -21,7 +21,8 @@ constexpr size_t kMostOutput = 256u << 20;
 constexpr int kEndTries = 100;  // of 0.1 s, before a server that does not end is killed
 
 void Sleep(double seconds) {
-  const timespec time = {static_cast<time_t>(seconds), static_cast<long>((seconds - static_cast<time_t>(seconds)) * 1e9)};
+  const timespec time = {static_cast<time_t>(seconds),
+                         static_cast<long>((seconds - static_cast<time_t>(seconds)) * 1e9)};
   nanosleep(&time, nullptr);
 }
 
@@ -78,7 +79,8 @@ Result<ChildResult> RunSelf(const std::vector<std::string>& arguments) {
   return result;
 }
 
-Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(const std::string& model, const std::vector<std::string>& flags) {
+Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(const std::string& model,
+                                                            const std::vector<std::string>& flags) {
   std::unique_ptr<ServerProcess> server(new ServerProcess());
   server->log_ = memfd_create("hone-serve", MFD_CLOEXEC);
   if (server->log_ < 0) return IoError(std::string("no file in memory: ") + std::strerror(errno));

@@ -21,7 +21,8 @@ class LoadedServer : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     const std::string log = TempPath("load_serve.log");
-    const std::string line = "'" HONE_PROGRAM "' serve builtin --port 0 >/dev/null 2>'" + log + "' </dev/null & echo $!";
+    const std::string line =
+        "'" HONE_PROGRAM "' serve builtin --port 0 >/dev/null 2>'" + log + "' </dev/null & echo $!";
     std::FILE* pipe = popen(line.c_str(), "r");
     ASSERT_NE(pipe, nullptr);
     ASSERT_EQ(std::fscanf(pipe, "%d", &pid_), 1);
@@ -44,14 +45,17 @@ class LoadedServer : public testing::Test {
 
 TEST_F(LoadedServer, ClosedAndOpenLoopsAnswerEverything) {
   const std::string records = TempPath("records.jsonl");
-  const Outcome closed = Hone("load " + url_ + " --concurrency 3 --requests 12 --input 40 --output 5 --seeds 1,2 --json "
-                              "--slo ttft=600s,tpot=600s --records '" + records + "'");
+  const Outcome closed = Hone("load " + url_ +
+                              " --concurrency 3 --requests 12 --input 40 --output 5 --seeds 1,2 --json "
+                              "--slo ttft=600s,tpot=600s --records '" +
+                              records + "'");
   ASSERT_EQ(closed.code, 0) << closed.err;
   const json result = json::parse(closed.out);
-  for (const char* key : {"server", "api", "model", "definitions", "dataset", "seeds", "slo", "interval", "arrivals",
-                          "completed", "failed", "cancelled", "unsent", "duration_s", "request_s", "output_tok_s",
-                          "total_tok_s", "goodput_s", "met_share", "ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "errors",
-                          "client", "same_machine", "interrupted", "gave_up", "environment"}) {
+  for (const char* key : {"server",    "api",          "model",       "definitions",  "dataset",     "seeds",
+                          "slo",       "interval",     "arrivals",    "completed",    "failed",      "cancelled",
+                          "unsent",    "duration_s",   "request_s",   "output_tok_s", "total_tok_s", "goodput_s",
+                          "met_share", "ttft_ms",      "tpot_ms",     "itl_ms",       "e2e_ms",      "errors",
+                          "client",    "same_machine", "interrupted", "gave_up",      "environment"}) {
     EXPECT_TRUE(result.contains(key)) << key;
   }
   EXPECT_EQ(result["completed"], 24);
@@ -66,7 +70,8 @@ TEST_F(LoadedServer, ClosedAndOpenLoopsAnswerEverything) {
   EXPECT_LE(result["ttft_ms"]["p50"]["value"], result["ttft_ms"]["p99"]["value"]);
   const std::string lines = ReadAll(records);
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 24);
-  const Outcome open = Hone("load " + url_ + " --chat --rate 200 --burstiness 0.5 --requests 10 --input 30 --output 4 --json");
+  const Outcome open =
+      Hone("load " + url_ + " --chat --rate 200 --burstiness 0.5 --requests 10 --input 30 --output 4 --json");
   ASSERT_EQ(open.code, 0) << open.err;
   EXPECT_EQ(json::parse(open.out)["arrivals"]["kind"], "gamma");
   EXPECT_EQ(json::parse(open.out)["completed"], 10);
@@ -75,7 +80,10 @@ TEST_F(LoadedServer, ClosedAndOpenLoopsAnswerEverything) {
 TEST_F(LoadedServer, ASeedRepeatsTheSchedule) {
   const auto due = [&](const std::string& seed) {
     const std::string records = TempPath("due.jsonl");
-    EXPECT_EQ(Hone("load " + url_ + " --rate 300 --requests 8 --input 20 --output 2 --seeds " + seed + " --records '" + records + "'").code, 0);
+    EXPECT_EQ(Hone("load " + url_ + " --rate 300 --requests 8 --input 20 --output 2 --seeds " + seed + " --records '" +
+                   records + "'")
+                  .code,
+              0);
     std::vector<std::pair<int, double>> times;
     std::istringstream lines(ReadAll(records));
     for (std::string line; std::getline(lines, line);) {
@@ -92,19 +100,22 @@ TEST_F(LoadedServer, ASeedRepeatsTheSchedule) {
 }
 
 TEST_F(LoadedServer, TracesTurnsFilesAndSweeps) {
-  const std::string trace = WriteTemp("trace.jsonl",
-                                      "{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 2, \"hash_ids\": [4, 5]}\n"
-                                      "{\"timestamp\": 50, \"input_length\": 600, \"output_length\": 3, \"hash_ids\": [4, 6]}\n");
+  const std::string trace =
+      WriteTemp("trace.jsonl",
+                "{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 2, \"hash_ids\": [4, 5]}\n"
+                "{\"timestamp\": 50, \"input_length\": 600, \"output_length\": 3, \"hash_ids\": [4, 6]}\n");
   const Outcome replay = Hone("load " + url_ + " --trace '" + trace + "' --json");
   ASSERT_EQ(replay.code, 0) << replay.err;
   EXPECT_EQ(json::parse(replay.out)["output_tokens"], 5);
   EXPECT_EQ(json::parse(replay.out)["dataset"]["digest"].get<std::string>().size(), 64u);
-  const Outcome turns = Hone("load " + url_ + " --chat --dataset multi-turn --turns 3 --requests 2 --input 20 --output 3 --json");
+  const Outcome turns =
+      Hone("load " + url_ + " --chat --dataset multi-turn --turns 3 --requests 2 --input 20 --output 3 --json");
   ASSERT_EQ(turns.code, 0) << turns.err;
   EXPECT_EQ(json::parse(turns.out)["completed"], 6);
   EXPECT_EQ(json::parse(turns.out)["ttft_ms_by_turn"].size(), 3u);
-  const std::string file = WriteTemp("sharegpt.jsonl",
-                                     "{\"conversations\": [{\"from\": \"human\", \"value\": \"hi\"}, {\"from\": \"gpt\", \"value\": \"a b\"}]}\n");
+  const std::string file = WriteTemp(
+      "sharegpt.jsonl",
+      "{\"conversations\": [{\"from\": \"human\", \"value\": \"hi\"}, {\"from\": \"gpt\", \"value\": \"a b\"}]}\n");
   const Outcome from_file = Hone("load " + url_ + " --dataset '" + file + "' --requests 3 --json");
   ASSERT_EQ(from_file.code, 0) << from_file.err;
   EXPECT_EQ(json::parse(from_file.out)["completed"], 3);
@@ -121,7 +132,8 @@ TEST_F(LoadedServer, ErrorsOfTheServerAreCountedByKind) {
   // The second prompt does not fit into the context.
   std::string longer;
   for (int i = 0; i < 6000; ++i) longer += "word ";
-  const std::string file = WriteTemp("mixed.jsonl", "{\"prompt\": \"hi\", \"max_tokens\": 2}\n{\"prompt\": \"" + longer + "\"}\n");
+  const std::string file =
+      WriteTemp("mixed.jsonl", "{\"prompt\": \"hi\", \"max_tokens\": 2}\n{\"prompt\": \"" + longer + "\"}\n");
   const Outcome mixed = Hone("load " + url_ + " --dataset '" + file + "' --requests 2 --warmup 0 --json");
   ASSERT_EQ(mixed.code, 0) << mixed.err;
   const json result = json::parse(mixed.out);
@@ -134,8 +146,8 @@ TEST_F(LoadedServer, ErrorsOfTheServerAreCountedByKind) {
 TEST_F(LoadedServer, AnInterruptedLoadKeepsWhatItHas) {
   const std::string out = TempPath("interrupted.json");
   const std::string ledger = TempPath("interrupted.sqlite");
-  const std::string line = "HONE_LEDGER='" + ledger + "' timeout -s INT --preserve-status 2 '" HONE_PROGRAM "' load " + url_ +
-                           " --requests 1000000 --input 20 --output 4 --json >'" + out + "' 2>/dev/null";
+  const std::string line = "HONE_LEDGER='" + ledger + "' timeout -s INT --preserve-status 2 '" HONE_PROGRAM "' load " +
+                           url_ + " --requests 1000000 --input 20 --output 4 --json >'" + out + "' 2>/dev/null";
   const int status = std::system(line.c_str());
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 130);
@@ -187,36 +199,49 @@ TEST(Load, NobodyThere) {
 }
 
 TEST(Load, WrongUsageIsSaidBeforeTheServerIsAsked) {
-  for (const char* wrong : {"load", "load nowhere", "load http://127.0.0.1:9 --arrivals often", "load http://127.0.0.1:9 --slo x=1",
-                            "load http://127.0.0.1:9 --arrivals poisson", "load http://127.0.0.1:9 --burstiness 2",
-                            "load http://127.0.0.1:9 --arrivals closed --rate 3", "load http://127.0.0.1:9 --rate 0"}) {
+  for (const char* wrong :
+       {"load", "load nowhere", "load http://127.0.0.1:9 --arrivals often", "load http://127.0.0.1:9 --slo x=1",
+        "load http://127.0.0.1:9 --arrivals poisson", "load http://127.0.0.1:9 --burstiness 2",
+        "load http://127.0.0.1:9 --arrivals closed --rate 3", "load http://127.0.0.1:9 --rate 0"}) {
     EXPECT_EQ(Hone(wrong).code, 2) << wrong;
   }
   EXPECT_EQ(Hone("load http://127.0.0.1:9 --trace /no/such/file").code, 3);
   EXPECT_EQ(Hone("load http://127.0.0.1:9 --trace '" + WriteTemp("empty.jsonl", "") + "'").code, 3);
 }
 
-std::string Rules(const std::string& name, const std::string& text) { return "--rules '" + WriteTemp(name, text) + "'"; }
+std::string Rules(const std::string& name, const std::string& text) {
+  return "--rules '" + WriteTemp(name, text) + "'";
+}
 
 TEST(Gate, StoredResultsAndEntriesAreComparedWithoutRunning) {
   const auto result = [](const char* name, double p50, double p99) {
     const auto at = [](double x) {
-      return "{\"value\": " + std::to_string(x) + ", \"low\": " + std::to_string(0.98 * x) + ", \"high\": " +
-             std::to_string(1.02 * x) + ", \"confidence\": 0.95}";
+      return "{\"value\": " + std::to_string(x) + ", \"low\": " + std::to_string(0.98 * x) +
+             ", \"high\": " + std::to_string(1.02 * x) + ", \"confidence\": 0.95}";
     };
-    return "'" + WriteTemp(name, "{\"ttft_ms\": {\"p50\": " + at(p50) + ", \"p99\": " + at(p99) + "}, \"failed\": 0}") + "'";
+    return "'" + WriteTemp(name, "{\"ttft_ms\": {\"p50\": " + at(p50) + ", \"p99\": " + at(p99) + "}, \"failed\": 0}") +
+           "'";
   };
   const std::string base = result("base.json", 100, 200), slow = result("slow.json", 120, 240),
-                    tail = result("tail.json", 80, 260), rules = Rules("rules.toml", "[[rule]]\nfigure = \"ttft_ms.*\"\nratio_most = 1.1\n");
+                    tail = result("tail.json", 80, 260),
+                    rules = Rules("rules.toml", "[[rule]]\nfigure = \"ttft_ms.*\"\nratio_most = 1.1\n");
   EXPECT_EQ(Hone("gate " + base + " " + base + " " + rules).code, 0);
   const Outcome failed = Hone("gate " + base + " " + slow + " " + rules + " --json");
   EXPECT_EQ(failed.code, 10) << failed.err;
   EXPECT_EQ(json::parse(failed.out)["verdict"], "fails");
-  const Outcome worse_tail = Hone("gate " + base + " " + tail + " " + Rules("tails.json", "{\"rules\": [{\"figure\": \"ttft_ms.p50\", \"ratio_most\": 1}]}"));
+  const Outcome worse_tail =
+      Hone("gate " + base + " " + tail + " " +
+           Rules("tails.json", "{\"rules\": [{\"figure\": \"ttft_ms.p50\", \"ratio_most\": 1}]}"));
   EXPECT_EQ(worse_tail.code, 10);
   EXPECT_TRUE(Contains(worse_tail.out, "ttft_ms.p99")) << worse_tail.out;
-  EXPECT_EQ(Hone("gate " + base + " " + slow + " " + Rules("close.toml", "[[rule]]\nfigure = \"ttft_ms.p50\"\nratio_most = 1.2\n")).code, 11);
-  EXPECT_EQ(Hone("gate " + base + " " + base + " " + Rules("none.toml", "[[rule]]\nfigure = \"tpot_ms.p50\"\nratio_most = 1.2\n")).code, 11);
+  EXPECT_EQ(Hone("gate " + base + " " + slow + " " +
+                 Rules("close.toml", "[[rule]]\nfigure = \"ttft_ms.p50\"\nratio_most = 1.2\n"))
+                .code,
+            11);
+  EXPECT_EQ(Hone("gate " + base + " " + base + " " +
+                 Rules("none.toml", "[[rule]]\nfigure = \"tpot_ms.p50\"\nratio_most = 1.2\n"))
+                .code,
+            11);
   EXPECT_EQ(Hone("gate " + base + " builtin " + rules).code, 2);
   EXPECT_EQ(Hone("gate " + base + " " + base).code, 2);
   EXPECT_EQ(Hone("gate " + base + " " + base + " " + Rules("bad.toml", "x")).code, 3);
@@ -226,29 +251,37 @@ TEST(Gate, StoredResultsAndEntriesAreComparedWithoutRunning) {
 TEST(Gate, ModelsAreMeasuredSideBySide) {
   const std::string text = WriteTemp("gate.txt", [] {
     std::string words;
-    for (int i = 0; i < 700; ++i) words += "the quick brown fox jumps over lazy dog number " + std::to_string(i) + ".\n";
+    for (int i = 0; i < 700; ++i)
+      words += "the quick brown fox jumps over lazy dog number " + std::to_string(i) + ".\n";
     return words;
   }());
   const std::string ledger = TempPath("gate.sqlite");
   std::filesystem::remove(ledger);
   const std::string before = "HONE_LEDGER='" + ledger + "' XDG_CACHE_HOME='" + TempPath("kept") + "'";
   // A model against itself: no divergence, and latencies within a bound that only a broken measurement leaves.
-  const std::string same = Rules("same.json", "{\"rules\": [{\"figure\": \"kld.mean\", \"most\": 1e-6}, {\"figure\": \"ppl\", \"ratio_most\": 1.001},"
-                                 "{\"figure\": \"ttft_ms.p50\", \"ratio_most\": 1000}], \"tails\": false,"
-                                 "\"measure\": {\"text\": \"" + text + "\", \"chunks\": 2, \"seeds\": [1, 2], \"requests\": 6, \"input\": 20, \"output\": 3}}");
+  const std::string same =
+      Rules("same.json",
+            "{\"rules\": [{\"figure\": \"kld.mean\", \"most\": 1e-6}, {\"figure\": \"ppl\", \"ratio_most\": 1.001},"
+            "{\"figure\": \"ttft_ms.p50\", \"ratio_most\": 1000}], \"tails\": false,"
+            "\"measure\": {\"text\": \"" +
+                text + "\", \"chunks\": 2, \"seeds\": [1, 2], \"requests\": 6, \"input\": 20, \"output\": 3}}");
   const Outcome held = Hone("gate builtin builtin --json " + same, before);
   ASSERT_EQ(held.code, 0) << held.err << held.out;
   const json report = json::parse(held.out);
   EXPECT_EQ(report["verdict"], "holds");
   EXPECT_EQ(report["findings"].size(), 3u);
   // Another model is not the same.
-  const std::string other = Rules("other.json", "{\"rules\": [{\"figure\": \"kld.mean\", \"most\": 1e-6}],"
-                                  "\"measure\": {\"text\": \"" + text + "\", \"chunks\": 2}}");
+  const std::string other = Rules("other.json",
+                                  "{\"rules\": [{\"figure\": \"kld.mean\", \"most\": 1e-6}],"
+                                  "\"measure\": {\"text\": \"" +
+                                      text + "\", \"chunks\": 2}}");
   EXPECT_EQ(Hone("gate builtin builtin-draft " + other, before).code, 10);
   const json list = json::parse(Hone("ledger list --json", before).out);
   EXPECT_EQ(list["entries"][0]["kind"], "gate");
   EXPECT_EQ(list["entries"][0]["outcome"], "fails");
-  EXPECT_EQ(Hone("gate builtin builtin " + Rules("no_text.json", "{\"rules\": [{\"figure\": \"ppl\", \"most\": 9}]}")).code, 2);
+  EXPECT_EQ(
+      Hone("gate builtin builtin " + Rules("no_text.json", "{\"rules\": [{\"figure\": \"ppl\", \"most\": 9}]}")).code,
+      2);
 }
 
 }  // namespace

@@ -51,18 +51,20 @@ GateFinding JudgeBound(const GateRule& rule, const GateBound& bound, const Paire
   GateFinding finding;
   finding.rule = rule.figure + " " + bound.Text();
   finding.figure = figure.name;
-  const std::optional<Interval>& of = bound.of == GateBound::Of::kValue    ? figure.next
+  const std::optional<Interval>& of = bound.of == GateBound::Of::kValue   ? figure.next
                                       : bound.of == GateBound::Of::kRatio ? figure.ratio
-                                                                           : figure.change;
+                                                                          : figure.change;
   if (!of || !std::isfinite(of->value)) {
     finding.reason = bound.of == GateBound::Of::kValue ? "was not measured" : "was not measured on both sides";
     return finding;
   }
   finding.interval = *of;
   if (of->confidence < rule.confidence - kSlack) {
-    finding.reason = of->confidence > 0 ? fmt::format("its interval has a confidence of {:.3g}, {:.3g} are wanted: more rounds or seeds",
-                                                      of->confidence, rule.confidence)
-                                        : "it has no interval: more rounds or seeds";
+    finding.reason =
+        of->confidence > 0
+            ? fmt::format("its interval has a confidence of {:.3g}, {:.3g} are wanted: more rounds or seeds",
+                          of->confidence, rule.confidence)
+            : "it has no interval: more rounds or seeds";
     return finding;
   }
   const double nearest = bound.most ? of->low : of->high, farthest = bound.most ? of->high : of->low;
@@ -105,11 +107,12 @@ void JudgeTails(const GateRules& rules, std::span<const PairedFigure> figures, s
     if (!SplitPercentile(figure.name, &family, &key, &cell) || key != "p50") continue;
     for (const char* tail : {"p95", "p99", "p999"}) {
       const auto it = by_name.find(family + "." + tail + cell);
-      if (it == by_name.end() || Shown(figure, rules.confidence) <= 0 || Shown(*it->second, rules.confidence) >= 0) continue;
+      if (it == by_name.end() || Shown(figure, rules.confidence) <= 0 || Shown(*it->second, rules.confidence) >= 0)
+        continue;
       const Interval& ratio = *it->second->ratio;
       findings->push_back({"no tail gets worse while the median gets better", it->first, Verdict::kFails, ratio,
-                           fmt::format("its ratio is {:.4g} ({:.4g} - {:.4g}), that of {} {:.4g}", ratio.value, ratio.low,
-                                       ratio.high, figure.name, figure.ratio->value)});
+                           fmt::format("its ratio is {:.4g} ({:.4g} - {:.4g}), that of {} {:.4g}", ratio.value,
+                                       ratio.low, ratio.high, figure.name, figure.ratio->value)});
     }
   }
 }
@@ -156,8 +159,9 @@ std::vector<PairedFigure> PairFigures(std::span<const Figure> base, std::span<co
     if (it != others.end()) {
       const Interval &a = it->second->interval, &b = figure.interval;
       pair.base = a;
-      pair.change = Normal(b.value - a.value,
-                           Together(ErrorOf(a.low, a.high, a.confidence), ErrorOf(b.low, b.high, b.confidence)), confidence);
+      pair.change =
+          Normal(b.value - a.value,
+                 Together(ErrorOf(a.low, a.high, a.confidence), ErrorOf(b.low, b.high, b.confidence)), confidence);
       if (a.value > 0 && b.value > 0) {
         pair.ratio = Exponential(Normal(std::log(b.value / a.value), Together(LogError(a), LogError(b)), confidence));
       }
@@ -176,7 +180,8 @@ std::vector<GateFinding> Judge(const GateRules& rules, std::span<const PairedFig
       found = true;
       for (const GateBound& bound : rule.bounds) findings.push_back(JudgeBound(rule, bound, figure));
     }
-    if (!found) findings.push_back({rule.figure, rule.figure, Verdict::kOpen, {}, "no figure of this name was measured"});
+    if (!found)
+      findings.push_back({rule.figure, rule.figure, Verdict::kOpen, {}, "no figure of this name was measured"});
   }
   if (rules.tails) JudgeTails(rules, figures, &findings);
   return findings;

@@ -1,6 +1,6 @@
-// A gate: pass or fail on numbers with their uncertainty. Holds, fails, or cannot tell: a rule holds only when the whole
-// interval is within its bound, and fails only when the whole interval is outside. Pure functions: who measures is
-// cli/gate.cc. docs/measure.md.
+// A gate: pass or fail on numbers with their uncertainty. Holds, fails, or cannot tell: a rule holds only when the
+// whole interval is within its bound, and fails only when the whole interval is outside. Pure functions: who measures
+// is cli/gate.cc. docs/measure.md.
 #pragma once
 
 #include <optional>

@@ -80,10 +80,9 @@ TEST(GatePower, WithoutAMarginFalseAlarmsAreAsRareAsTheConfidenceSays) {
 TEST(Gate, ABetterMedianWithAWorseTailFailsAndNamesTheCell) {
   Rng rng(5);
   const GateRules rules = Rules(R"({"rules": [{"figure": "ttft_ms.p50*", "ratio_most": 1}]})");
-  std::vector<PairedFigure> figures = {Simulate(rng, "ttft_ms.p50[closed, 8 at once]", 0.8),
-                                       Simulate(rng, "ttft_ms.p99[closed, 8 at once]", 1.3),
-                                       Simulate(rng, "ttft_ms.p50[closed, 1 at once]", 0.8),
-                                       Simulate(rng, "ttft_ms.p99[closed, 1 at once]", 0.9)};
+  std::vector<PairedFigure> figures = {
+      Simulate(rng, "ttft_ms.p50[closed, 8 at once]", 0.8), Simulate(rng, "ttft_ms.p99[closed, 8 at once]", 1.3),
+      Simulate(rng, "ttft_ms.p50[closed, 1 at once]", 0.8), Simulate(rng, "ttft_ms.p99[closed, 1 at once]", 0.9)};
   GateReport report;
   report.findings = Judge(rules, figures);
   EXPECT_EQ(report.verdict(), Verdict::kFails);
@@ -121,12 +120,14 @@ TEST(Gate, PairsHaveTheIntervalsOfTheBooks) {
   EXPECT_NEAR(figure.ratio->low, 1.1, 1e-9);  // the ratio is the same each time
   EXPECT_NEAR(figure.change->value, 2, 1e-12);
   EXPECT_NEAR(figure.change->high, 2 + 4.302652729911275 / std::sqrt(3.0), 1e-9);
-  EXPECT_FALSE(PairValues("x", Direction::kLower, std::vector<double>{0, 1}, std::vector<double>{1, 1}, 0.95).ratio.has_value());
+  EXPECT_FALSE(
+      PairValues("x", Direction::kLower, std::vector<double>{0, 1}, std::vector<double>{1, 1}, 0.95).ratio.has_value());
   // Independent: errors add as squares, in logarithms for the ratio.
   const double z = 1.959963984540054;
-  const std::vector<Figure> a = {{"x", {100, 100 / std::exp(0.03 * z), 100 * std::exp(0.03 * z), 0.95}, Direction::kLower}},
-                            b = {{"x", {100, 100 / std::exp(0.04 * z), 100 * std::exp(0.04 * z), 0.95}, Direction::kLower},
-                                 {"only new", {1, 1, 1, 0}, Direction::kLower}};
+  const std::vector<Figure>
+      a = {{"x", {100, 100 / std::exp(0.03 * z), 100 * std::exp(0.03 * z), 0.95}, Direction::kLower}},
+      b = {{"x", {100, 100 / std::exp(0.04 * z), 100 * std::exp(0.04 * z), 0.95}, Direction::kLower},
+           {"only new", {1, 1, 1, 0}, Direction::kLower}};
   const std::vector<PairedFigure> pairs = PairFigures(a, b, 0.95);
   ASSERT_EQ(pairs.size(), 2u);
   EXPECT_NEAR(std::log(pairs[0].ratio->high), 0.05 * z, 1e-9);
@@ -140,7 +141,8 @@ TEST(Gate, ReadsWhatTheMeasuringCommandsPrint) {
   ASSERT_EQ(quality[0].name, "ppl");
   EXPECT_NEAR(quality[0].ratio->value, 1.02, 1e-3);
   EXPECT_LT(quality[0].ratio->high - quality[0].ratio->low, 0.005);  // the same tokens: far narrower than the two alone
-  const std::string bench = R"({"rows": [{"work": "decode", "context": 0, "batch": 1, "tokens": 32, "tok_s": 95, "low": 94, "high": 96, "confidence": 0.97}],
+  const std::string bench =
+      R"({"rows": [{"work": "decode", "context": 0, "batch": 1, "tokens": 32, "tok_s": 95, "low": 94, "high": 96, "confidence": 0.97}],
     "compare": {"rows": [{"work": "decode", "context": 0, "batch": 1, "tokens": 32, "tok_s_other": 100, "ratio": 0.95, "low": 0.94, "high": 0.96, "confidence": 0.992}]}})";
   const std::vector<PairedFigure> speed = PairedOfResult(bench, 0.95).value();
   ASSERT_EQ(speed.size(), 1u);
@@ -156,8 +158,10 @@ TEST(Gate, ReadsWhatTheMeasuringCommandsPrint) {
 
 TEST(GateRules, JsonAndTomlSayTheSame) {
   const GateRules from_toml = Rules(
-      "# a gate\nconfidence = 0.9   # of every rule\ntails = false\n\n[[rules]]\nfigure = 'decode_tok_s[*]'\nratio_least = 0.95\n"
-      "[[rules]]\nfigure = \"kld.mean # not a comment\"\nmost = 2e-2\nconfidence = 0.99\n\n[measure]\ntext = \"a b.txt\"\n"
+      "# a gate\nconfidence = 0.9   # of every rule\ntails = false\n\n[[rules]]\nfigure = "
+      "'decode_tok_s[*]'\nratio_least = 0.95\n"
+      "[[rules]]\nfigure = \"kld.mean # not a comment\"\nmost = 2e-2\nconfidence = 0.99\n\n[measure]\ntext = \"a "
+      "b.txt\"\n"
       "prefill = [128, 512]\nseeds = [7]\nrate = 1.5\nrounds = 9\n");
   const GateRules from_json = Rules(
       R"({"confidence": 0.9, "tails": false, "rules": [{"figure": "decode_tok_s[*]", "ratio_least": 0.95},
@@ -182,20 +186,35 @@ TEST(GateRules, JsonAndTomlSayTheSame) {
 }
 
 TEST(GateRules, FilesThatAreNone) {
-  for (const char* bad :
-       {"", "  \n", "{", "{}", "[]", "{\"rules\": []}", "{\"rules\": [3]}", "{\"rules\": [{\"figure\": \"x\"}]}",
-        "{\"rules\": [{\"most\": 1}]}", "{\"rules\": [{\"figure\": \"x\", \"most\": \"1\"}]}",
-        "{\"rules\": [{\"figure\": \"x\", \"moost\": 1}]}", "{\"rulez\": [{\"figure\": \"x\", \"most\": 1}]}",
-        "{\"confidence\": 2, \"rules\": [{\"figure\": \"x\", \"most\": 1}]}",
-        "{\"rules\": [{\"figure\": \"x\", \"most\": 1}], \"measure\": {\"seeds\": []}}",
-        "{\"rules\": [{\"figure\": \"x\", \"most\": 1}], \"measure\": {\"requests\": -3}}", "figure = \"x\"\nmost = 1",
-        "[[rules]\nfigure = \"x\"", "[rules]\nfigure = \"x\"\nmost = 1", "[[rules]]\nfigure = \"x\"\nfigure = \"y\"\nmost = 1",
-        "[[rules]]\nfigure = x\nmost = 1", "[[rules]]\nfigure\n", "[a.b]\n", "[measure]\n[measure]\n[[rules]]\n"}) {
+  for (const char* bad : {"",
+                          "  \n",
+                          "{",
+                          "{}",
+                          "[]",
+                          "{\"rules\": []}",
+                          "{\"rules\": [3]}",
+                          "{\"rules\": [{\"figure\": \"x\"}]}",
+                          "{\"rules\": [{\"most\": 1}]}",
+                          "{\"rules\": [{\"figure\": \"x\", \"most\": \"1\"}]}",
+                          "{\"rules\": [{\"figure\": \"x\", \"moost\": 1}]}",
+                          "{\"rulez\": [{\"figure\": \"x\", \"most\": 1}]}",
+                          "{\"confidence\": 2, \"rules\": [{\"figure\": \"x\", \"most\": 1}]}",
+                          "{\"rules\": [{\"figure\": \"x\", \"most\": 1}], \"measure\": {\"seeds\": []}}",
+                          "{\"rules\": [{\"figure\": \"x\", \"most\": 1}], \"measure\": {\"requests\": -3}}",
+                          "figure = \"x\"\nmost = 1",
+                          "[[rules]\nfigure = \"x\"",
+                          "[rules]\nfigure = \"x\"\nmost = 1",
+                          "[[rules]]\nfigure = \"x\"\nfigure = \"y\"\nmost = 1",
+                          "[[rules]]\nfigure = x\nmost = 1",
+                          "[[rules]]\nfigure\n",
+                          "[a.b]\n",
+                          "[measure]\n[measure]\n[[rules]]\n"}) {
     const Result<GateRules> rules = ParseGateRules(bad);
     ASSERT_FALSE(rules.has_value()) << bad;
     EXPECT_EQ(rules.error().code, ErrorCode::kInvalidInput) << bad;
   }
-  EXPECT_NE(ParseGateRules("[[rules]]\nfigure = \"x\"\nmost = one\n").error().message.find("line 3"), std::string::npos);
+  EXPECT_NE(ParseGateRules("[[rules]]\nfigure = \"x\"\nmost = one\n").error().message.find("line 3"),
+            std::string::npos);
 }
 
 TEST(GateRules, PatternsMatchNames) {

@@ -55,7 +55,8 @@ void AddBenchRatios(const ordered_json& compare, std::vector<PairedFigure>* figu
     const double ratio = NumberAt(row, "ratio");
     if (figure == nullptr || !std::isfinite(ratio)) continue;
     figure->base = (*named)[0].interval;
-    figure->ratio = Interval{ratio, NumberAt(row, "low", ratio), NumberAt(row, "high", ratio), NumberAt(row, "confidence", 0)};
+    figure->ratio =
+        Interval{ratio, NumberAt(row, "low", ratio), NumberAt(row, "high", ratio), NumberAt(row, "confidence", 0)};
     figure->how = "round by round";
   }
 }
@@ -88,7 +89,8 @@ Result<std::vector<PairedFigure>> PairedOfResult(std::string_view text, double c
       const Interval logs = FromError(NumberAt(*ratio, "mean"), NumberAt(*ratio, "stderr", 0), confidence);
       ppl->ratio = Interval{std::exp(logs.value), std::exp(logs.low), std::exp(logs.high), confidence};
       // To first order in the logarithm's interval, about the base as it was measured.
-      ppl->change = Interval{base * (ppl->ratio->value - 1), base * (ppl->ratio->low - 1), base * (ppl->ratio->high - 1), confidence};
+      ppl->change = Interval{base * (ppl->ratio->value - 1), base * (ppl->ratio->low - 1),
+                             base * (ppl->ratio->high - 1), confidence};
       ppl->how = "token by token";
     }
   }
@@ -97,7 +99,8 @@ Result<std::vector<PairedFigure>> PairedOfResult(std::string_view text, double c
     const double difference = NumberAt(*compare, "difference");
     PairedFigure* accuracy = Named(&figures, "accuracy");
     if (accuracy != nullptr && std::isfinite(difference)) {  // hone eval tasks
-      accuracy->change = Interval{difference, NumberAt(*compare, "low", difference), NumberAt(*compare, "high", difference), 0.95};
+      accuracy->change =
+          Interval{difference, NumberAt(*compare, "low", difference), NumberAt(*compare, "high", difference), 0.95};
       if (const ordered_json* other = ObjectAt(*compare, "other")) {
         const double value = NumberAt(*other, "accuracy");
         accuracy->base = Interval{value, NumberAt(*other, "low", value), NumberAt(*other, "high", value), 0.95};
@@ -152,7 +155,8 @@ std::string GateTable(const GateReport& report) {
       out += ": " + finding->reason;
     } else {
       const Interval& i = finding->interval;
-      out += i.confidence < 1 ? fmt::format(": {:.4g} ({:.4g} - {:.4g})", i.value, i.low, i.high) : fmt::format(": {:.4g}", i.value);
+      out += i.confidence < 1 ? fmt::format(": {:.4g} ({:.4g} - {:.4g})", i.value, i.low, i.high)
+                              : fmt::format(": {:.4g}", i.value);
     }
     out += "\n";
   }

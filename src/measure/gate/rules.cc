@@ -50,7 +50,8 @@ Result<GateRule> ReadRule(const ordered_json& json, double confidence) {
   rule.confidence = confidence;
   for (const auto& [key, value] : json.items()) {
     if (key == "figure") {
-      if (!value.is_string() || value.get<std::string>().empty()) return InvalidInput("figure: wanted the name of a figure");
+      if (!value.is_string() || value.get<std::string>().empty())
+        return InvalidInput("figure: wanted the name of a figure");
       rule.figure = value.get<std::string>();
       continue;
     }
@@ -66,7 +67,8 @@ Result<GateRule> ReadRule(const ordered_json& json, double confidence) {
       known = true;
     }
     if (!known) {
-      return InvalidInput("'" + key + "' is not known; a rule has figure, confidence, and most, least, ratio_most, "
+      return InvalidInput("'" + key +
+                          "' is not known; a rule has figure, confidence, and most, least, ratio_most, "
                           "ratio_least, change_most or change_least");
     }
   }

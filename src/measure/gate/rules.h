@@ -44,9 +44,9 @@ struct GateRules {
   bool Wants(std::string_view prefix) const;  // whether a rule's figure can begin with `prefix`
 };
 
-// JSON if the first character is '{', else TOML: comments, [table], [[array of tables]], key = string, number, boolean or
-// array of those on one line. Errors (invalid input) name the line or the key: unknown keys, no rules, a rule without a
-// bound.
+// JSON if the first character is '{', else TOML: comments, [table], [[array of tables]], key = string, number, boolean
+// or array of those on one line. Errors (invalid input) name the line or the key: unknown keys, no rules, a rule
+// without a bound.
 Result<GateRules> ParseGateRules(std::string_view text);
 
 // Whether `name` is what `pattern` describes.

@@ -46,7 +46,8 @@ Result<ordered_json> ReadValue(std::string_view text) {
   }
   ordered_json value = ParseJson(text);
   if (value.is_discarded() || value.is_object() || value.is_null())
-    return InvalidInput("'" + std::string(text) + "': wanted a \"string\", a number, true, false or an array on one line");
+    return InvalidInput("'" + std::string(text) +
+                        "': wanted a \"string\", a number, true, false or an array on one line");
   return value;
 }
 
@@ -69,7 +70,8 @@ Result<ordered_json> ParseSmallToml(std::string_view text) {
       const bool array = line.substr(0, 2) == "[[";
       const size_t marks = array ? 2 : 1;
       const std::string close(marks, ']');
-      if (line.size() < 2 * marks + 1 || line.substr(line.size() - marks) != close) return fault("wanted [table] or [[table]]");
+      if (line.size() < 2 * marks + 1 || line.substr(line.size() - marks) != close)
+        return fault("wanted [table] or [[table]]");
       const std::string key(Trim(line.substr(marks, line.size() - 2 * marks)));
       if (!IsKey(key)) return fault("'" + key + "' is no name of a table; dotted names are not read");
       ordered_json& there = root[key];

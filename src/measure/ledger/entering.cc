@@ -1,6 +1,6 @@
 // Where the ledger lies, what is written down beside the figures, and how a run is entered. See ledger.h.
-#include <cstdlib>
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -83,9 +83,7 @@ void AddBenchFigures(const ordered_json& rows, std::vector<Figure>* figures) {
   for (const ordered_json& row : rows) {
     BenchWork work;
     work.kind = TextAt(row, "work") == "decode" ? BenchWork::Kind::kDecode : BenchWork::Kind::kPrefill;
-    const auto whole = [&](const char* key) {
-      return static_cast<int>(std::clamp(NumberAt(row, key, 0), 0.0, 1e9));
-    };
+    const auto whole = [&](const char* key) { return static_cast<int>(std::clamp(NumberAt(row, key, 0), 0.0, 1e9)); };
     work.tokens = whole("tokens");
     work.context = whole("context");
     work.batch = std::max(1, whole("batch"));
@@ -99,26 +97,27 @@ void AddBenchFigures(const ordered_json& rows, std::vector<Figure>* figures) {
 
 void AddEvalFigures(const ordered_json& json, std::vector<Figure>* figures) {
   const double ppl = NumberAt(json, "ppl");
-  if (std::isfinite(ppl)) figures->push_back({"ppl", WithError(ppl, NumberAt(json, "ppl_stderr", 0)), Direction::kLower});
+  if (std::isfinite(ppl))
+    figures->push_back({"ppl", WithError(ppl, NumberAt(json, "ppl_stderr", 0)), Direction::kLower});
   if (const double bits = NumberAt(json, "bits_per_byte"); std::isfinite(bits)) {
     figures->push_back({"bits_per_byte", Exactly(bits), Direction::kLower});
   }
   if (const ordered_json* kld = Find(json, "kld")) {
-    figures->push_back(
-        {"kld.mean", WithError(NumberAt(*kld, "mean"), NumberAt(*kld, "stderr", 0)), Direction::kLower});
+    figures->push_back({"kld.mean", WithError(NumberAt(*kld, "mean"), NumberAt(*kld, "stderr", 0)), Direction::kLower});
     for (const char* key : {"max", "p999", "p99", "p95", "p90", "median"}) {
       if (const double value = NumberAt(*kld, key); std::isfinite(value))
         figures->push_back({std::string("kld.") + key, Exactly(value), Direction::kLower});
     }
   }
   if (const ordered_json* top = Find(json, "same_top")) {
-    figures->push_back({"same_top_percent", WithError(NumberAt(*top, "percent"), NumberAt(*top, "stderr", 0)),
-                        Direction::kHigher});
+    figures->push_back(
+        {"same_top_percent", WithError(NumberAt(*top, "percent"), NumberAt(*top, "stderr", 0)), Direction::kHigher});
   }
   const auto accuracy = [&](const ordered_json& from, const std::string& name) {
     const double value = NumberAt(from, "accuracy");
     if (std::isfinite(value))
-      figures->push_back({name, {value, NumberAt(from, "low", value), NumberAt(from, "high", value), 0.95}, Direction::kHigher});
+      figures->push_back(
+          {name, {value, NumberAt(from, "low", value), NumberAt(from, "high", value), 0.95}, Direction::kHigher});
   };
   accuracy(json, "accuracy");
   if (const ordered_json* files = Find(json, "files"); files != nullptr && files->is_array()) {
@@ -139,7 +138,8 @@ LedgerEntry BenchEntry(const BenchReport& report, const std::string& model_path,
   entry.recipe = "kv " + report.kv + (report.exact ? ", exact" : "");
   for (const BenchRow& row : report.rows) {
     entry.figures.push_back({BenchFigureName(row.work), row.tok_s, Direction::kHigher});
-    if (!row.steady) entry.failures.push_back({"unsteady", row.work.Name(), "the machine's roof did not hold still", 1});
+    if (!row.steady)
+      entry.failures.push_back({"unsteady", row.work.Name(), "the machine's roof did not hold still", 1});
   }
   const double rss = static_cast<double>(report.rss_bytes);
   entry.figures.push_back({"rss_bytes", Exactly(rss), Direction::kLower});
@@ -198,7 +198,8 @@ Result<std::vector<Figure>> FiguresOfJson(std::string_view text) {
   const ordered_json json = ParseJson(text);
   if (!json.is_object()) return InvalidInput("is no JSON object");
   std::vector<Figure> figures;
-  if (const ordered_json* rows = Find(json, "rows"); rows != nullptr && rows->is_array()) AddBenchFigures(*rows, &figures);
+  if (const ordered_json* rows = Find(json, "rows"); rows != nullptr && rows->is_array())
+    AddBenchFigures(*rows, &figures);
   AddEvalFigures(json, &figures);
   AddLoadFigures(json, "", &figures);
   if (const ordered_json* points = Find(json, "points"); points != nullptr && points->is_array()) {

@@ -76,8 +76,8 @@ class Statement {
   }
   Statement& Whole(std::optional<int64_t> value) {
     ++bound_;
-    ok_ = ok_ && (value ? sqlite3_bind_int64(statement_, bound_, *value) : sqlite3_bind_null(statement_, bound_)) ==
-                     SQLITE_OK;
+    ok_ = ok_ &&
+          (value ? sqlite3_bind_int64(statement_, bound_, *value) : sqlite3_bind_null(statement_, bound_)) == SQLITE_OK;
     return *this;
   }
   Statement& Real(double value) {  // what is no number is NULL
@@ -114,7 +114,8 @@ class SqliteLedger : public Ledger {
 
   Result<void> OpenFile(bool to_read) {
     std::error_code error;
-    if (to_read && !fs::exists(path_, error)) return NotFound(path_ + ": there is no ledger yet; a run of bench, eval or load makes it");
+    if (to_read && !fs::exists(path_, error))
+      return NotFound(path_ + ": there is no ledger yet; a run of bench, eval or load makes it");
     if (!to_read && fs::path(path_).has_parent_path()) fs::create_directories(fs::path(path_).parent_path(), error);
     const int flags = to_read ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
     int code = sqlite3_open_v2(path_.c_str(), &db_, flags, nullptr);
@@ -154,9 +155,10 @@ class SqliteLedger : public Ledger {
   }
 
   Result<std::vector<LedgerEntry>> List(const LedgerFilter& filter) override {
-    Statement select(db_, std::string("SELECT ") + kColumns +
-                              " FROM entry WHERE (?1 = '' OR kind = ?1 OR kind LIKE ?1 || ' %') AND (?2 = '' OR "
-                              "instr(model, ?2) > 0 OR substr(model_digest, 1, length(?2)) = ?2) ORDER BY id DESC LIMIT ?3");
+    Statement select(db_,
+                     std::string("SELECT ") + kColumns +
+                         " FROM entry WHERE (?1 = '' OR kind = ?1 OR kind LIKE ?1 || ' %') AND (?2 = '' OR "
+                         "instr(model, ?2) > 0 OR substr(model_digest, 1, length(?2)) = ?2) ORDER BY id DESC LIMIT ?3");
     select.Text(filter.kind).Text(filter.model).Whole(filter.limit > 0 ? filter.limit : -1);
     std::vector<LedgerEntry> entries;
     while (select.Step()) entries.push_back(EntryAt(select));
@@ -165,7 +167,8 @@ class SqliteLedger : public Ledger {
   }
 
   Result<std::optional<LedgerEntry>> Newest(const std::string& kind, const std::string& model_digest) override {
-    Statement select(db_, "SELECT id FROM entry WHERE kind = ? AND model_digest = ? AND outcome = 'done' ORDER BY id DESC LIMIT 1");
+    Statement select(
+        db_, "SELECT id FROM entry WHERE kind = ? AND model_digest = ? AND outcome = 'done' ORDER BY id DESC LIMIT 1");
     select.Text(kind).Text(model_digest);
     if (!select.Step()) {
       if (!select.ok()) return Fault("cannot be read");
@@ -278,7 +281,8 @@ class SqliteLedger : public Ledger {
   }
 
   Result<void> ReadParts(LedgerEntry* entry) {
-    Statement figures(db_, "SELECT name, value, low, high, confidence, better FROM figure WHERE entry = ? ORDER BY position");
+    Statement figures(
+        db_, "SELECT name, value, low, high, confidence, better FROM figure WHERE entry = ? ORDER BY position");
     figures.Whole(entry->id);
     while (figures.Step()) {
       entry->figures.push_back({figures.TextAt(0),

@@ -28,21 +28,21 @@ struct LedgerFailure {
 };
 
 struct LedgerEntry {
-  int64_t id = 0;      // given by the ledger
-  std::string time;    // UTC, "2026-01-31T12:00:00Z"; filled in if empty
-  std::string kind;    // the command: "bench", "eval perplexity", "load", "profile", "quantize"
-  std::string command; // the whole command line
-  std::string label;   // a word to find it by; may be empty
+  int64_t id = 0;       // given by the ledger
+  std::string time;     // UTC, "2026-01-31T12:00:00Z"; filled in if empty
+  std::string kind;     // the command: "bench", "eval perplexity", "load", "profile", "quantize"
+  std::string command;  // the whole command line
+  std::string label;    // a word to find it by; may be empty
   std::string model, model_digest, recipe, dataset, dataset_digest;
-  std::string other;   // what it was compared with: a model, a file; may be empty
+  std::string other;  // what it was compared with: a model, a file; may be empty
   std::optional<uint64_t> seed;
-  std::string load;         // the load in words ("poisson, 2.5 a second"); "" if there was none
-  std::string environment;  // a JSON object: EnvironmentJson()
+  std::string load;               // the load in words ("poisson, 2.5 a second"); "" if there was none
+  std::string environment;        // a JSON object: EnvironmentJson()
   std::optional<int64_t> parent;  // the experiment that this one follows
   std::string outcome = "done";   // "done", "interrupted", "failed"
   std::vector<Figure> figures;
   std::vector<LedgerFailure> failures;
-  std::string result;       // the command's --json output, whole; may be empty
+  std::string result;  // the command's --json output, whole; may be empty
 };
 
 struct LedgerFilter {

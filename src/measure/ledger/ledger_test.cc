@@ -39,7 +39,8 @@ LedgerEntry Sample() {
   entry.seed = 18446744073709551615u;
   entry.load = "windows of 512";
   entry.environment = "{\"cpu\": \"x\", \"threads\": 2}";
-  entry.figures = {{"kld.mean", {0.02, 0.01, 0.03, 0.95}, Direction::kLower}, {"ppl", {NAN, NAN, NAN, 0}, Direction::kLower}};
+  entry.figures = {{"kld.mean", {0.02, 0.01, 0.03, 0.95}, Direction::kLower},
+                   {"ppl", {NAN, NAN, NAN, 0}, Direction::kLower}};
   entry.failures = {{"wrong answer", "item 3", "got \"7\", wanted é", 2}};
   entry.result = "{\"ppl\": 5}";
   return entry;
@@ -134,7 +135,8 @@ TEST(Ledger, SeveralProcessesWriteAtOnce) {
 TEST(Ledger, LeavesWhatIsNotItsOwnAlone) {
   const std::string path = Fresh("damaged");
   EXPECT_EQ(Ledger::OpenToRead(path).error().code, ErrorCode::kNotFound);
-  std::ofstream(path) << "this is no database, but long enough to be taken for one with some luck " << std::string(4096, 'x');
+  std::ofstream(path) << "this is no database, but long enough to be taken for one with some luck "
+                      << std::string(4096, 'x');
   const std::string before = Bytes(path);
   EXPECT_EQ(Ledger::Open(path).error().code, ErrorCode::kInvalidInput);
   EXPECT_NE(Ledger::Open(path).error().message.find("left as it is"), std::string::npos);
@@ -215,10 +217,14 @@ TEST(Ledger, FiguresOfJsonResultsHaveTheSameNames) {
   EXPECT_EQ(names(R"({"rows": [{"work": "prefill", "tokens": 512, "tok_s": 9, "low": 8, "high": 10, "confidence": 0.97},
                                {"work": "decode", "context": 0, "batch": 4, "tok_s": 7}]})"),
             "prefill_tok_s[tokens=512] decode_tok_s[context=0,batch=4] ");
-  EXPECT_EQ(names(R"({"ppl": 5, "ppl_stderr": 0.1, "kld": {"mean": 0.1, "stderr": 0.01}, "same_top": {"percent": 90, "stderr": 1}})"),
-            "ppl kld.mean same_top_percent ");
-  EXPECT_EQ(names(R"({"request_s": {"value": 3}, "ttft_ms": {"p99": {"value": 9, "low": 8, "high": 12, "confidence": 0.95}}, "failed": 0})"),
-            "request_s ttft_ms.p99 failed ");
+  EXPECT_EQ(
+      names(
+          R"({"ppl": 5, "ppl_stderr": 0.1, "kld": {"mean": 0.1, "stderr": 0.01}, "same_top": {"percent": 90, "stderr": 1}})"),
+      "ppl kld.mean same_top_percent ");
+  EXPECT_EQ(
+      names(
+          R"({"request_s": {"value": 3}, "ttft_ms": {"p99": {"value": 9, "low": 8, "high": 12, "confidence": 0.95}}, "failed": 0})"),
+      "request_s ttft_ms.p99 failed ");
   for (const char* bad : {"", "[]", "{}", "{\"rows\": [3, {}]}"}) {
     EXPECT_EQ(FiguresOfJson(bad).error().code, ErrorCode::kInvalidInput) << bad;
   }

@@ -134,7 +134,8 @@ std::string LedgerListJson(const std::vector<LedgerEntry>& entries) {
 
 std::string LedgerListTable(const std::vector<LedgerEntry>& entries) {
   if (entries.empty()) return "no entries\n";
-  std::string out = fmt::format("{:>6}  {:<20}  {:<16}  {:<24}  {:<11}  {}\n", "id", "time", "kind", "model", "outcome", "");
+  std::string out =
+      fmt::format("{:>6}  {:<20}  {:<16}  {:<24}  {:<11}  {}\n", "id", "time", "kind", "model", "outcome", "");
   for (const LedgerEntry& entry : entries) {
     std::string more = entry.label;
     if (!entry.load.empty()) more += (more.empty() ? "" : "; ") + entry.load;
@@ -159,7 +160,8 @@ std::string LedgerEntryJson(const LedgerEntry& entry, bool one_line) {
 }
 
 std::string LedgerEntryText(const LedgerEntry& entry) {
-  std::string out = fmt::format("{} {} of {}, {}\n{}\n", entry.kind, entry.id, entry.time, entry.outcome, entry.command);
+  std::string out =
+      fmt::format("{} {} of {}, {}\n{}\n", entry.kind, entry.id, entry.time, entry.outcome, entry.command);
   const auto line = [&](const char* name, const std::string& text) {
     if (!text.empty()) out += fmt::format("{:<15} {}\n", name, text);
   };
@@ -180,7 +182,8 @@ std::string LedgerEntryText(const LedgerEntry& entry) {
     }
   }
   out += "\n";
-  for (const Figure& figure : entry.figures) out += fmt::format("{:<44} {}\n", figure.name, FigureText(figure.interval));
+  for (const Figure& figure : entry.figures)
+    out += fmt::format("{:<44} {}\n", figure.name, FigureText(figure.interval));
   for (const LedgerFailure& failure : entry.failures) {
     out += fmt::format("failed {} x {}{}: {}\n", failure.count, failure.kind,
                        failure.input.empty() ? "" : " at " + failure.input, failure.text);
@@ -215,14 +218,16 @@ std::string LedgerCompareTable(const LedgerEntry& a, const LedgerEntry& b) {
     const auto text = [](const ordered_json& value) {
       return value.is_null() ? std::string("none") : value.is_string() ? value.get<std::string>() : value.dump();
     };
-    out += fmt::format("{}: {} | {}\n", difference["what"].get<std::string>(), text(difference["a"]), text(difference["b"]));
+    out += fmt::format("{}: {} | {}\n", difference["what"].get<std::string>(), text(difference["a"]),
+                       text(difference["b"]));
   }
   const std::vector<Pair> pairs = Pairs(a, b);
   if (pairs.empty()) return out + "no figure is in both\n";
   out += fmt::format("\n{:<40} {:>30} {:>30} {:>8}\n", "", a.id, b.id, "ratio");
   for (const Pair& pair : pairs) {
-    out += fmt::format("{:<40} {:>30} {:>30} {:>8.4g}  {}\n", pair.a->name, FigureText(pair.a->interval),
-                       FigureText(pair.b->interval), pair.b->interval.value / pair.a->interval.value, PairVerdict(pair));
+    out +=
+        fmt::format("{:<40} {:>30} {:>30} {:>8.4g}  {}\n", pair.a->name, FigureText(pair.a->interval),
+                    FigureText(pair.b->interval), pair.b->interval.value / pair.a->interval.value, PairVerdict(pair));
   }
   return out;
 }

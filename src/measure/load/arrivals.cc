@@ -32,7 +32,8 @@ Result<ArrivalKind> ParseArrivalKind(std::string_view name) {
   for (const auto& [kind, word] : kNames) {
     if (name == word) return kind;
   }
-  return UsageError("arrivals '" + std::string(name) + "' are not known; use closed, constant, poisson, gamma, ramp or trace");
+  return UsageError("arrivals '" + std::string(name) +
+                    "' are not known; use closed, constant, poisson, gamma, ramp or trace");
 }
 
 std::string ArrivalName(ArrivalKind kind) {
@@ -78,8 +79,8 @@ std::vector<double> ArrivalTimes(const ArrivalSpec& spec, int n, uint64_t seed) 
       for (double& gap : gaps) gap = DrawGamma(rng, spec.burstiness);
       return Accumulate(std::move(gaps), spec.rate);
     case ArrivalKind::kRamp: {
-      // Poisson with a rate that goes from a to b over d seconds: L(t) = a t + (b - a) t^2 / (2 d) requests are expected
-      // until t, so unit-rate times u are put at the t with L(t) = u. Scaled so that the last is at d.
+      // Poisson with a rate that goes from a to b over d seconds: L(t) = a t + (b - a) t^2 / (2 d) requests are
+      // expected until t, so unit-rate times u are put at the t with L(t) = u. Scaled so that the last is at d.
       HONE_CHECK(spec.rate_to > 0);
       const double a = spec.rate, b = spec.rate_to, d = 2 * static_cast<double>(n) / (a + b);
       for (double& gap : gaps) gap = DrawExponential(rng);
@@ -88,7 +89,8 @@ std::vector<double> ArrivalTimes(const ArrivalSpec& spec, int n, uint64_t seed) 
       return times;
     }
     case ArrivalKind::kClosed:
-    case ArrivalKind::kTrace: break;
+    case ArrivalKind::kTrace:
+      break;
   }
   HONE_CHECK(false, "a closed loop and a trace have no drawn times");
   return {};

@@ -33,7 +33,7 @@ std::vector<double> ArrivalTimes(const ArrivalSpec& spec, int n, uint64_t seed);
 
 // One draw of each distribution. REQUIRES: shape > 0.
 double DrawNormal(Rng& rng);
-double DrawExponential(Rng& rng);            // mean 1
-double DrawGamma(Rng& rng, double shape);    // mean and variance `shape` (Marsaglia and Tsang, 2000)
+double DrawExponential(Rng& rng);          // mean 1
+double DrawGamma(Rng& rng, double shape);  // mean and variance `shape` (Marsaglia and Tsang, 2000)
 
 }  // namespace hone

@@ -26,22 +26,22 @@ constexpr std::pair<DatasetKind, std::string_view> kNames[] = {
 
 // Short frequent words: one token each in most vocabularies.
 constexpr const char* kWords[] = {
-    "the",   "of",    "and",   "to",    "in",    "is",    "you",   "that",  "it",    "he",    "was",   "for",
-    "on",    "are",   "with",  "as",    "his",   "they",  "be",    "at",    "one",   "have",  "this",  "from",
-    "or",    "had",   "by",    "hot",   "but",   "some",  "what",  "there", "we",    "can",   "out",   "other",
-    "were",  "all",   "your",  "when",  "up",    "use",   "word",  "how",   "said",  "an",    "each",  "she",
-    "which", "do",    "their", "time",  "if",    "will",  "way",   "about", "many",  "then",  "them",  "would",
-    "write", "like",  "so",    "these", "her",   "long",  "make",  "thing", "see",   "him",   "two",   "has",
-    "look",  "more",  "day",   "could", "go",    "come",  "did",   "my",    "sound", "no",    "most",  "number",
-    "who",   "over",  "know",  "water", "than",  "call",  "first", "people", "may",  "down",  "side",  "been",
-    "now",   "find",  "any",   "new",   "work",  "part",  "take",  "get",   "place", "made",  "live",  "where",
-    "after", "back",  "little", "only", "round", "man",   "year",  "came",  "show",  "every", "good",  "me",
-    "give",  "our",   "under", "name",  "very",  "through", "just", "form", "much",  "great", "think", "say",
-    "help",  "low",   "line",  "before", "turn", "cause", "same",  "mean",  "move",  "right", "boy",   "old",
-    "too",   "does",  "tell",  "set",   "three", "want",  "air",   "well",  "also",  "play",  "small", "end",
-    "put",   "home",  "read",  "hand",  "port",  "large", "spell", "add",   "even",  "land",  "here",  "must",
-    "big",   "high",  "such",  "follow", "act",  "why",   "ask",   "men",   "change", "went", "light", "kind",
-    "off",   "need",  "house", "picture", "try", "us",    "again", "animal", "point", "mother", "world", "near",
+    "the",   "of",   "and",    "to",      "in",    "is",      "you",   "that",   "it",     "he",     "was",   "for",
+    "on",    "are",  "with",   "as",      "his",   "they",    "be",    "at",     "one",    "have",   "this",  "from",
+    "or",    "had",  "by",     "hot",     "but",   "some",    "what",  "there",  "we",     "can",    "out",   "other",
+    "were",  "all",  "your",   "when",    "up",    "use",     "word",  "how",    "said",   "an",     "each",  "she",
+    "which", "do",   "their",  "time",    "if",    "will",    "way",   "about",  "many",   "then",   "them",  "would",
+    "write", "like", "so",     "these",   "her",   "long",    "make",  "thing",  "see",    "him",    "two",   "has",
+    "look",  "more", "day",    "could",   "go",    "come",    "did",   "my",     "sound",  "no",     "most",  "number",
+    "who",   "over", "know",   "water",   "than",  "call",    "first", "people", "may",    "down",   "side",  "been",
+    "now",   "find", "any",    "new",     "work",  "part",    "take",  "get",    "place",  "made",   "live",  "where",
+    "after", "back", "little", "only",    "round", "man",     "year",  "came",   "show",   "every",  "good",  "me",
+    "give",  "our",  "under",  "name",    "very",  "through", "just",  "form",   "much",   "great",  "think", "say",
+    "help",  "low",  "line",   "before",  "turn",  "cause",   "same",  "mean",   "move",   "right",  "boy",   "old",
+    "too",   "does", "tell",   "set",     "three", "want",    "air",   "well",   "also",   "play",   "small", "end",
+    "put",   "home", "read",   "hand",    "port",  "large",   "spell", "add",    "even",   "land",   "here",  "must",
+    "big",   "high", "such",   "follow",  "act",   "why",     "ask",   "men",    "change", "went",   "light", "kind",
+    "off",   "need", "house",  "picture", "try",   "us",      "again", "animal", "point",  "mother", "world", "near",
 };
 
 uint64_t Mix(uint64_t seed, uint64_t with) { return Rng(seed ^ (0x9e3779b97f4a7c15 * (with + 1))).Next(); }
@@ -139,7 +139,8 @@ Result<void> ReadConversation(const ordered_json& messages, const DatasetSpec& s
       task->turns.push_back({text, 0});
     } else if ((role == "gpt" || role == "assistant" || role == "bot") && !task->turns.empty()) {
       const double tokens = spec.word_tokens.slope * CountWords(text);
-      if (task->turns.back().output_tokens == 0) task->turns.back().output_tokens = std::max(1, static_cast<int>(tokens));
+      if (task->turns.back().output_tokens == 0)
+        task->turns.back().output_tokens = std::max(1, static_cast<int>(tokens));
     }
   }
   if (task->turns.empty()) return InvalidInput("conversations: no message of a user");
@@ -170,11 +171,11 @@ Result<LoadTask> ReadItem(const ordered_json& item, const DatasetSpec& spec) {
   return task;
 }
 
-// {"timestamp": ms | "time_s": s, "input_length", "output_length", "hash_ids": [...]?, "prompt"?}: hash ids are blocks of
-// 512 tokens; equal ids are equal texts, so that a trace keeps its shared prefixes.
+// {"timestamp": ms | "time_s": s, "input_length", "output_length", "hash_ids": [...]?, "prompt"?}: hash ids are blocks
+// of 512 tokens; equal ids are equal texts, so that a trace keeps its shared prefixes.
 struct TraceLine {
   double at_s = 0;
-  std::string prompt;         // "": made of words
+  std::string prompt;  // "": made of words
   int words = 0, output = 0;
   std::vector<int64_t> ids;
 };
@@ -228,7 +229,8 @@ Result<void> CheckWords(int64_t words) {
                                       std::to_string(kMostWords) + " are made; --requests takes fewer"};
 }
 
-Result<std::vector<LoadTask>> TraceTasks(const std::vector<ordered_json>& items, const DatasetSpec& spec, int n, uint64_t seed) {
+Result<std::vector<LoadTask>> TraceTasks(const std::vector<ordered_json>& items, const DatasetSpec& spec, int n,
+                                         uint64_t seed) {
   std::vector<TraceLine> lines;
   for (size_t i = 0; i < items.size(); ++i) {
     Result<TraceLine> line = ReadTraceLine(items[i], spec);

@@ -1,6 +1,6 @@
-// What a load client sends: conversations of one or more turns, made of random words or read from a file. Pure functions
-// of a text and a seed; no tokenizer: lengths in tokens are reached through the tokens a word that the server counts
-// (WordTokens). Kinds, keys and lengths: docs/measure.md.
+// What a load client sends: conversations of one or more turns, made of random words or read from a file. Pure
+// functions of a text and a seed; no tokenizer: lengths in tokens are reached through the tokens a word that the server
+// counts (WordTokens). Kinds, keys and lengths: docs/measure.md.
 #pragma once
 
 #include <cstdint>

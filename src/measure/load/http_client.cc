@@ -1,5 +1,6 @@
 // The load client's connections: libcurl's multi interface on one thread, connections kept and reused, HTTP/1.1. Times
-// are taken when bytes are handed over by libcurl, before they are parsed. Nothing that a server sends ends the program.
+// are taken when bytes are handed over by libcurl, before they are parsed. Nothing that a server sends ends the
+// program.
 #include <curl/curl.h>
 #include <time.h>
 
@@ -60,11 +61,20 @@ struct Exchange {
     if (done) return;
     StreamEvent event = ParseStreamEvent(data);
     switch (event.kind) {
-      case StreamEvent::Kind::kDone: done = true; return;
-      case StreamEvent::Kind::kError: Fail("stream_error", event.text); return;
-      case StreamEvent::Kind::kBad: Fail("bad_reply", "not a JSON object: " + event.text); return;
-      case StreamEvent::Kind::kContent: outcome.chunk_s.push_back(now_s); break;
-      case StreamEvent::Kind::kOther: break;
+      case StreamEvent::Kind::kDone:
+        done = true;
+        return;
+      case StreamEvent::Kind::kError:
+        Fail("stream_error", event.text);
+        return;
+      case StreamEvent::Kind::kBad:
+        Fail("bad_reply", "not a JSON object: " + event.text);
+        return;
+      case StreamEvent::Kind::kContent:
+        outcome.chunk_s.push_back(now_s);
+        break;
+      case StreamEvent::Kind::kOther:
+        break;
     }
     if (event.has_choices) {
       if (outcome.first_s == 0) outcome.first_s = now_s;
@@ -230,7 +240,8 @@ class CurlTransport : public HttpTransport {
     curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &body);
     const CURLcode code = curl_easy_perform(curl.get());
     if (code != CURLE_OK) {
-      return IoError(options_.url + path + ": cannot be reached: " + (*problem != 0 ? problem : curl_easy_strerror(code)));
+      return IoError(options_.url + path +
+                     ": cannot be reached: " + (*problem != 0 ? problem : curl_easy_strerror(code)));
     }
     long status = 0;
     curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &status);

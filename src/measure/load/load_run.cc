@@ -75,9 +75,7 @@ class Driver {
   bool closed() const { return plan_.arrivals.kind == ArrivalKind::kClosed; }
   bool Full() const { return plan_.concurrency > 0 && static_cast<int>(flying_.size()) >= plan_.concurrency; }
   bool TimeUp(double now_s) const { return plan_.duration_s > 0 && now_s >= plan_.duration_s; }
-  bool MoreToSend(double now_s) const {
-    return !TimeUp(now_s) && (next_task_ < tasks_.size() || !turns_.empty());
-  }
+  bool MoreToSend(double now_s) const { return !TimeUp(now_s) && (next_task_ < tasks_.size() || !turns_.empty()); }
 
   // The next request that may be sent at `now_s`, and since when it was due.
   bool Pop(double now_s, Due* due) {

@@ -16,12 +16,12 @@
 namespace hone {
 
 struct RequestShape {
-  bool chat = false;           // /v1/chat/completions; else /v1/completions
+  bool chat = false;  // /v1/chat/completions; else /v1/completions
   std::string model;
   double temperature = 0;
-  bool ignore_eos = true;      // answers have the length that was asked for
-  bool usage = true;           // stream_options.include_usage
-  std::string extra;           // a JSON object whose members are added; "" for none
+  bool ignore_eos = true;  // answers have the length that was asked for
+  bool usage = true;       // stream_options.include_usage
+  std::string extra;       // a JSON object whose members are added; "" for none
 };
 
 // What one request asks and, once it is over, what came back.
@@ -52,16 +52,16 @@ struct LoadRun {
   double duration_s = 0;            // from the start to the last end
   double cpu_s = 0;                 // of the client's thread
   double most_active = 0, mean_active = 0;
-  int unsent = 0;                   // requests that were never sent
+  int unsent = 0;  // requests that were never sent
   bool interrupted = false;
-  std::string gave_up;              // why it ended early; "" if it did not
+  std::string gave_up;  // why it ended early; "" if it did not
 };
 
 struct RunPlan {
   ArrivalSpec arrivals;
-  int concurrency = 0;     // closed: requests at once; else at most so many (0: no limit)
-  double duration_s = 0;   // nothing is sent after it; 0: no limit
-  double think_s = 0;      // multi-turn: from an answer to the next turn
+  int concurrency = 0;    // closed: requests at once; else at most so many (0: no limit)
+  double duration_s = 0;  // nothing is sent after it; 0: no limit
+  double think_s = 0;     // multi-turn: from an answer to the next turn
   uint64_t seed = 0;
 };
 

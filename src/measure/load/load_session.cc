@@ -33,8 +33,10 @@ Result<StreamOutcome> Ask(HttpTransport& transport, const RequestShape& shape, c
   if (got.error.empty()) return got;
   std::string message = "the server's answer to the first request: " + got.error + ": " + got.error_text;
   if (got.error == "connect") message = "the server cannot be reached: " + got.error_text;
-  if (shape.ignore_eos && got.error_text.find("ignore_eos") != std::string::npos) message += " (--no-ignore-eos leaves it out)";
-  if (shape.usage && got.error_text.find("stream_options") != std::string::npos) message += " (--no-usage leaves it out)";
+  if (shape.ignore_eos && got.error_text.find("ignore_eos") != std::string::npos)
+    message += " (--no-ignore-eos leaves it out)";
+  if (shape.usage && got.error_text.find("stream_options") != std::string::npos)
+    message += " (--no-usage leaves it out)";
   return IoError(std::move(message));
 }
 
@@ -128,7 +130,8 @@ class Session {
       HONE_TRY(std::vector<LoadTask> tasks, MakeTasks(spec, "", 1, 0xaaaa0000 + static_cast<uint64_t>(i)));
       HONE_RETURN_IF_ERROR(Ask(transport_, options.shape, tasks[0]));
     }
-    HONE_RETURN_IF_ERROR(options.sweep > 0 ? Sweep() : Point(options.arrivals, options.concurrency, options.requests, 0, 1));
+    HONE_RETURN_IF_ERROR(options.sweep > 0 ? Sweep()
+                                           : Point(options.arrivals, options.concurrency, options.requests, 0, 1));
     return std::move(report_);
   }
 

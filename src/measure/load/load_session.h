@@ -1,5 +1,5 @@
-// hone load: measures a server under load, from the first question who is there to the table. Runs of several seeds, or a
-// sweep from one request at a time to saturation. What the figures mean: load_stats.h, docs/measure.md.
+// hone load: measures a server under load, from the first question who is there to the table. Runs of several seeds, or
+// a sweep from one request at a time to saturation. What the figures mean: load_stats.h, docs/measure.md.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 namespace hone {
 
 struct LoadClientOptions {
-  HttpOptions http;     // the path is filled in
-  RequestShape shape;   // an empty model: the first that the server lists
+  HttpOptions http;    // the path is filled in
+  RequestShape shape;  // an empty model: the first that the server lists
   DatasetSpec dataset;
   std::string dataset_name, dataset_text, dataset_digest;  // kFile, kTrace: the file, its bytes and SHA-256
   ArrivalSpec arrivals;
@@ -41,8 +41,8 @@ struct LoadPoint {
 struct LoadReport {
   LoadClientOptions options;
   std::string model;
-  std::vector<LoadPoint> points;  // one; a sweep: one at a time, as many as it takes, then the rates
-  std::vector<LoadRun> runs;      // of the points, one after the other
+  std::vector<LoadPoint> points;    // one; a sweep: one at a time, as many as it takes, then the rates
+  std::vector<LoadRun> runs;        // of the points, one after the other
   double saturation_request_s = 0;  // sweep: of the closed loop
   bool interrupted = false;
   std::string gave_up;  // why it ended early

@@ -85,7 +85,8 @@ void CountRecord(const LoadRecord& record, LoadFigures* figures) {
   } else {
     figures->prompt_tokens_counted = false;
   }
-  if (record.cached_tokens >= 0) figures->cached_tokens = std::max<int64_t>(0, figures->cached_tokens) + record.cached_tokens;
+  if (record.cached_tokens >= 0)
+    figures->cached_tokens = std::max<int64_t>(0, figures->cached_tokens) + record.cached_tokens;
   // A last token may add no text of its own.
   const int64_t chunks = static_cast<int64_t>(record.gaps_s.size()) + 1;
   if (record.tokens_counted && chunks + 2 < record.output_tokens) figures->one_chunk_a_token = false;
@@ -112,8 +113,8 @@ void JudgeClient(std::span<const LoadRun> runs, LoadFigures* figures) {
   if (figures->cpu_share > kMostCpuShare) {
     figures->client_limit = fmt::format("the client used {:.0f} % of its core", 100 * figures->cpu_share);
   } else if (figures->lag_ms_p99 > allowed_ms) {
-    figures->client_limit = fmt::format("one request in a hundred was sent {:.1f} ms or more after it was due",
-                                        figures->lag_ms_p99);
+    figures->client_limit =
+        fmt::format("one request in a hundred was sent {:.1f} ms or more after it was due", figures->lag_ms_p99);
   }
 }
 
@@ -128,7 +129,8 @@ Result<double> Milliseconds(std::string_view part, std::string text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (text.empty() || *end != 0 || !(value > 0) || !std::isfinite(value)) {
-    return UsageError("--slo '" + std::string(part) + "': wanted a time above 0, such as ttft=200 (milliseconds) or ttft=2s");
+    return UsageError("--slo '" + std::string(part) +
+                      "': wanted a time above 0, such as ttft=200 (milliseconds) or ttft=2s");
   }
   return value * unit;
 }
@@ -145,10 +147,10 @@ Result<Slo> ParseSlo(std::string_view text) {
     const size_t equals = std::min(part.find_first_of("=:"), part.size());
     const std::string_view name = part.substr(0, equals);
     const std::string value(part.substr(std::min(equals + 1, part.size())));
-    std::optional<double>* limit = name == "ttft"                      ? &slo.ttft_ms
-                                   : name == "tpot"                    ? &slo.tpot_ms
+    std::optional<double>* limit = name == "ttft"                    ? &slo.ttft_ms
+                                   : name == "tpot"                  ? &slo.tpot_ms
                                    : name == "e2e" || name == "e2el" ? &slo.e2e_ms
-                                                                       : nullptr;
+                                                                     : nullptr;
     if (limit == nullptr) return UsageError("--slo '" + std::string(part) + "': wanted ttft=, tpot= or e2e=");
     HONE_TRY(*limit, Milliseconds(part, value));
   }

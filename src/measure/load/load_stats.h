@@ -45,7 +45,7 @@ struct LatencyFigures {
   Interval mean;
   double deviation = 0, max = 0;
   std::map<std::string, Interval> percentiles;  // by key
-  std::vector<std::string> thin;  // percentiles beyond which not one value of a run is expected
+  std::vector<std::string> thin;                // percentiles beyond which not one value of a run is expected
 };
 
 struct ErrorCount {

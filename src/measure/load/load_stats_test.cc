@@ -1,9 +1,10 @@
 // Figures of made-up records against closed forms; the event-stream parser at every cut; statistics that loads need.
+#include "measure/load/load_stats.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "measure/load/load_stats.h"
 #include "measure/load/sse.h"
 
 namespace hone {
@@ -36,8 +37,8 @@ TEST(LoadFigures, AreTheNamedDefinitions) {
   EXPECT_NEAR(figures.request_s.value, 102 / 50.0, 1e-12);
   EXPECT_NEAR(figures.output_tok_s.value, (101 * 11 + 1) / 50.0, 1e-12);
   EXPECT_NEAR(figures.total_tok_s.value, (101 * 11 + 1 + 1020) / 50.0, 1e-12);
-  // ttft <= 50 ms: 0 ... 50 and the one-token answer, whose tpot counts as 0. The tpot of the others is 10 ms, by rounding
-  // on either side of the limit, so the limit is moved a little.
+  // ttft <= 50 ms: 0 ... 50 and the one-token answer, whose tpot counts as 0. The tpot of the others is 10 ms, by
+  // rounding on either side of the limit, so the limit is moved a little.
   const LoadFigures judged = ComputeLoadFigures(std::vector{run}, ParseSlo("ttft=50.0001,tpot=10.0001").value());
   EXPECT_NEAR(judged.goodput_s->value, 52 / 50.0, 1e-12);
   EXPECT_NEAR(judged.met_share, 52 / 102.0, 1e-12);
@@ -50,7 +51,8 @@ TEST(LoadFigures, IntervalsAreOverSeeds) {
   const double rates[] = {10, 12, 14};
   for (int r = 0; r < 3; ++r) {
     runs[r].duration_s = 10;
-    for (int i = 0; i < static_cast<int>(rates[r] * 10); ++i) runs[r].records.push_back(Record(i, 0.01 * rates[r], 1, 5));
+    for (int i = 0; i < static_cast<int>(rates[r] * 10); ++i)
+      runs[r].records.push_back(Record(i, 0.01 * rates[r], 1, 5));
   }
   const LoadFigures figures = ComputeLoadFigures(runs, {});
   const double half = 4.302652729911275 * 2 / std::sqrt(3.0);  // t(0.975, 2) s / sqrt(n)
@@ -132,14 +134,16 @@ TEST(EventStream, TakesWhateverServersSend) {
   EXPECT_EQ(ParseStreamEvent(R"({"choices": [{"text": "t", "finish_reason": "stop"}]})").finish_reason, "stop");
   EXPECT_EQ(ParseStreamEvent(R"({"choices": [{"delta": {"tool_calls": [{"id": "x"}]}}]})").kind,
             StreamEvent::Kind::kContent);
-  EXPECT_EQ(ParseStreamEvent(R"({"choices": [{"delta": {"reasoning_content": "r"}}]})").kind, StreamEvent::Kind::kContent);
+  EXPECT_EQ(ParseStreamEvent(R"({"choices": [{"delta": {"reasoning_content": "r"}}]})").kind,
+            StreamEvent::Kind::kContent);
   for (const char* odd : {R"({"choices": 3, "usage": 4})", R"({"choices": [null, 3, {"delta": [], "text": 7}]})",
                           R"({"usage": {"prompt_tokens": "many", "completion_tokens": 1e300}})",
                           R"({"usage": {"prompt_tokens": 18446744073709551615}})", "{}"}) {
     EXPECT_EQ(ParseStreamEvent(odd).kind, StreamEvent::Kind::kOther) << odd;
     EXPECT_EQ(ParseStreamEvent(odd).prompt_tokens, -1) << odd;
   }
-  for (const char* bad : {"", "[1]", "{", "null"}) EXPECT_EQ(ParseStreamEvent(bad).kind, StreamEvent::Kind::kBad) << bad;
+  for (const char* bad : {"", "[1]", "{", "null"})
+    EXPECT_EQ(ParseStreamEvent(bad).kind, StreamEvent::Kind::kBad) << bad;
   EXPECT_EQ(ErrorText("{\"detail\": \"gone\"}"), "gone");
   EXPECT_EQ(ErrorText("<html>"), "<html>");
   EXPECT_LT(ErrorText(std::string(5000, 'x')).size(), 600u);

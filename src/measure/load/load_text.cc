@@ -79,10 +79,11 @@ void AddFigures(const LoadFigures& figures, ordered_json* json) {
   for (const auto& [kind, error] : figures.errors) {
     out["errors"].push_back({{"kind", kind}, {"count", error.count}, {"first", error.first}});
   }
-  out["client"] = {{"lag_ms_p50", Rounded(figures.lag_ms_p50)},
-                   {"lag_ms_p99", Rounded(figures.lag_ms_p99)},
-                   {"cpu_share", Rounded(figures.cpu_share)},
-                   {"limit", figures.client_limit.empty() ? ordered_json(nullptr) : ordered_json(figures.client_limit)}};
+  out["client"] = {
+      {"lag_ms_p50", Rounded(figures.lag_ms_p50)},
+      {"lag_ms_p99", Rounded(figures.lag_ms_p99)},
+      {"cpu_share", Rounded(figures.cpu_share)},
+      {"limit", figures.client_limit.empty() ? ordered_json(nullptr) : ordered_json(figures.client_limit)}};
 }
 
 ordered_json DatasetJson(const LoadClientOptions& options) {
@@ -127,7 +128,8 @@ std::string LatencyLine(const char* name, const LatencyFigures& figures) {
   }
   const Interval& p99 = figures.percentiles.at("p99");
   line += fmt::format(" {:>9.4g}", figures.max);
-  if (p99.confidence > 0) line += fmt::format("   p99 in {:.4g} - {:.4g} ({:.0f} %)", p99.low, p99.high, 100 * p99.confidence);
+  if (p99.confidence > 0)
+    line += fmt::format("   p99 in {:.4g} - {:.4g} ({:.0f} %)", p99.low, p99.high, 100 * p99.confidence);
   return line + "\n";
 }
 
@@ -138,11 +140,11 @@ std::string RateText(const Interval& rate, const char* unit) {
 }
 
 std::string FiguresTable(const LoadFigures& figures, const Slo& slo) {
-  std::string out = fmt::format("{} answered, {} failed{}{} in {:.1f} s; {:.3g} under way in the mean, {:.0f} at most\n",
-                                figures.completed, figures.failed,
-                                figures.cancelled > 0 ? fmt::format(", {} given up", figures.cancelled) : "",
-                                figures.unsent > 0 ? fmt::format(", {} not sent", figures.unsent) : "",
-                                figures.duration_s, figures.mean_active, figures.most_active);
+  std::string out = fmt::format(
+      "{} answered, {} failed{}{} in {:.1f} s; {:.3g} under way in the mean, {:.0f} at most\n", figures.completed,
+      figures.failed, figures.cancelled > 0 ? fmt::format(", {} given up", figures.cancelled) : "",
+      figures.unsent > 0 ? fmt::format(", {} not sent", figures.unsent) : "", figures.duration_s, figures.mean_active,
+      figures.most_active);
   out += fmt::format("{}; {}; {}\n", RateText(figures.request_s, "requests/s"),
                      RateText(figures.output_tok_s, "output tok/s"), RateText(figures.total_tok_s, "tok/s in all"));
   if (figures.goodput_s) {
@@ -151,14 +153,15 @@ std::string FiguresTable(const LoadFigures& figures, const Slo& slo) {
   }
   out += fmt::format("\n{:<14} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "ms", "mean", "p50", "p90", "p95", "p99",
                      "p99.9", "max");
-  out += LatencyLine("TTFT", figures.ttft_ms) + LatencyLine("TPOT", figures.tpot_ms) + LatencyLine("ITL", figures.itl_ms) +
-         LatencyLine("E2E", figures.e2e_ms);
+  out += LatencyLine("TTFT", figures.ttft_ms) + LatencyLine("TPOT", figures.tpot_ms) +
+         LatencyLine("ITL", figures.itl_ms) + LatencyLine("E2E", figures.e2e_ms);
   for (const auto& [turn, latency] : figures.ttft_ms_by_turn) {
     out += LatencyLine(fmt::format("TTFT, turn {}", turn + 1).c_str(), latency);
   }
-  out += fmt::format("{} prompt tokens{}, {} output tokens{}", figures.prompt_tokens,
-                     figures.cached_tokens >= 0 ? fmt::format(" ({} from the prefix cache)", figures.cached_tokens) : "",
-                     figures.output_tokens, figures.output_tokens_counted ? "" : " (chunks counted: the server does not say)");
+  out += fmt::format(
+      "{} prompt tokens{}, {} output tokens{}", figures.prompt_tokens,
+      figures.cached_tokens >= 0 ? fmt::format(" ({} from the prefix cache)", figures.cached_tokens) : "",
+      figures.output_tokens, figures.output_tokens_counted ? "" : " (chunks counted: the server does not say)");
   if (!figures.one_chunk_a_token) out += "; chunks carry several tokens, so ITL is no time between tokens";
   out += "\n";
   for (const auto& [kind, error] : figures.errors) out += fmt::format("{} x {}: {}\n", error.count, kind, error.first);
@@ -175,19 +178,19 @@ std::string ClientLine(const LoadFigures& figures, bool same_machine) {
 }
 
 std::string SweepTable(const LoadReport& report) {
-  std::string out = fmt::format("{:<34} {:>10} {:>11} {:>10} {:>10} {:>10} {:>9}\n", "load", "requests/s", "output tok/s",
-                                "TTFT p50", "TTFT p99", "TPOT p99", "SLO met");
+  std::string out = fmt::format("{:<34} {:>10} {:>11} {:>10} {:>10} {:>10} {:>9}\n", "load", "requests/s",
+                                "output tok/s", "TTFT p50", "TTFT p99", "TPOT p99", "SLO met");
   const auto at = [](const LatencyFigures& figures, const char* key) {
     const auto it = figures.percentiles.find(key);
     return it == figures.percentiles.end() ? std::string("-") : fmt::format("{:.4g}", it->second.value);
   };
   for (const LoadPoint& point : report.points) {
     const LoadFigures& figures = point.figures;
-    out += fmt::format("{:<34} {:>10.4g} {:>12.4g} {:>10} {:>10} {:>10} {:>9}{}{}\n", point.name,
-                       figures.request_s.value, figures.output_tok_s.value, at(figures.ttft_ms, "p50"),
-                       at(figures.ttft_ms, "p99"), at(figures.tpot_ms, "p99"),
-                       figures.goodput_s ? fmt::format("{:.1f} %", 100 * figures.met_share) : "-",
-                       point.saturated ? "  saturated" : "", figures.client_limit.empty() ? "" : "  client was the limit");
+    out += fmt::format(
+        "{:<34} {:>10.4g} {:>12.4g} {:>10} {:>10} {:>10} {:>9}{}{}\n", point.name, figures.request_s.value,
+        figures.output_tok_s.value, at(figures.ttft_ms, "p50"), at(figures.ttft_ms, "p99"), at(figures.tpot_ms, "p99"),
+        figures.goodput_s ? fmt::format("{:.1f} %", 100 * figures.met_share) : "-",
+        point.saturated ? "  saturated" : "", figures.client_limit.empty() ? "" : "  client was the limit");
   }
   return out;
 }
@@ -235,9 +238,9 @@ std::string LoadJson(const LoadReport& report, const Runtime& runtime) {
 
 std::string LoadTable(const LoadReport& report) {
   const LoadClientOptions& options = report.options;
-  std::string out = fmt::format("{} ({}, {}), dataset {}, definitions of {}\n", options.http.url, report.model,
-                                options.shape.chat ? "chat" : "completions", DatasetName(options.dataset.kind),
-                                kLoadDefinitions);
+  std::string out =
+      fmt::format("{} ({}, {}), dataset {}, definitions of {}\n", options.http.url, report.model,
+                  options.shape.chat ? "chat" : "completions", DatasetName(options.dataset.kind), kLoadDefinitions);
   if (report.points.empty()) return out + "nothing was measured\n";
   const bool same_machine = IsLoopback(options.http.url);
   if (options.sweep > 0) {
@@ -249,7 +252,8 @@ std::string LoadTable(const LoadReport& report) {
     out += ClientLine(report.points.back().figures, same_machine);
   } else {
     const LoadPoint& point = report.points[0];
-    out += fmt::format("{}{}; seeds", point.name, point.saturated ? " (more than the server can do: waiting times grow)" : "");
+    out += fmt::format("{}{}; seeds", point.name,
+                       point.saturated ? " (more than the server can do: waiting times grow)" : "");
     for (const uint64_t seed : options.seeds) out += fmt::format(" {}", seed);
     out += "\n" + FiguresTable(point.figures, options.slo) + ClientLine(point.figures, same_machine);
   }
@@ -304,7 +308,8 @@ std::vector<Figure> LoadFigureList(const LoadReport& report) {
     const auto latency = [&](const std::string& name, const LatencyFigures& of) {
       if (of.count == 0) return;
       list.push_back({name + ".mean" + cell, of.mean, Direction::kLower});
-      for (const auto& [key, interval] : of.percentiles) list.push_back({name + "." + key + cell, interval, Direction::kLower});
+      for (const auto& [key, interval] : of.percentiles)
+        list.push_back({name + "." + key + cell, interval, Direction::kLower});
     };
     list.push_back({"request_s" + cell, figures.request_s, Direction::kHigher});
     list.push_back({"output_tok_s" + cell, figures.output_tok_s, Direction::kHigher});

@@ -38,7 +38,8 @@ TEST(Arrivals, PoissonHasExponentialGapsAndTheWantedRate) {
     ExpectMean(Mean(squares), 2 / 25.0, std::sqrt(20.0) / 25, n, "second moment");  // Var(X^2) = 20 / rate^4
     int above = 0;
     for (const double gap : gaps) above += gap > 0.2;
-    ExpectMean(above / static_cast<double>(n), std::exp(-1), std::sqrt(std::exp(-1) * (1 - std::exp(-1))), n, "P(X > 1/rate)");
+    ExpectMean(above / static_cast<double>(n), std::exp(-1), std::sqrt(std::exp(-1) * (1 - std::exp(-1))), n,
+               "P(X > 1/rate)");
     // Counts in windows of 1 s, given the total: binomial with p = 1 / 4000.
     std::vector<double> counts(4000);
     for (const double t : times) counts[std::min(3999, static_cast<int>(t))] += 1;
@@ -97,7 +98,8 @@ TEST(Dataset, LengthsSeedsAndSharedBeginnings) {
   ASSERT_EQ(tasks.size(), 5u);
   for (const LoadTask& task : tasks) {
     ASSERT_EQ(task.turns.size(), 1u);
-    EXPECT_EQ(std::count(task.turns[0].text.begin(), task.turns[0].text.end(), ' '), 48);  // 49 words: 2 + 2 * 49 tokens
+    EXPECT_EQ(std::count(task.turns[0].text.begin(), task.turns[0].text.end(), ' '),
+              48);  // 49 words: 2 + 2 * 49 tokens
     EXPECT_EQ(task.turns[0].output_tokens, 20);
   }
   EXPECT_EQ(MakeTasks(spec, "", 5, 1).value()[3].turns[0].text, tasks[3].turns[0].text);
@@ -146,10 +148,18 @@ TEST(Dataset, FilesOfSeveralShapes) {
   EXPECT_EQ(by_text["parts"].turns[0].output_tokens, 7);
   EXPECT_EQ(by_text["plain"].turns[0].output_tokens, 3);
   EXPECT_EQ(MakeTasks(spec, text, 7, 1).value().size(), 7u);
-  EXPECT_EQ(MakeTasks(spec, "[" R"({"prompt": "in an array"})" "]", 0, 1).value()[0].turns[0].text, "in an array");
-  for (const char* bad : {"", " \n", "[]", "[", "7", "{\"prompt\": 1}", "{\"prompt\": \"x\", \"max_tokens\": -1}",
-                          "{\"messages\": []}", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}",
-                          "{\"prompt\": \"x\"}\n{"}) {
+  EXPECT_EQ(MakeTasks(spec,
+                      "["
+                      R"({"prompt": "in an array"})"
+                      "]",
+                      0, 1)
+                .value()[0]
+                .turns[0]
+                .text,
+            "in an array");
+  for (const char* bad :
+       {"", " \n", "[]", "[", "7", "{\"prompt\": 1}", "{\"prompt\": \"x\", \"max_tokens\": -1}", "{\"messages\": []}",
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}", "{\"prompt\": \"x\"}\n{"}) {
     const auto result = MakeTasks(spec, bad, 0, 1);
     ASSERT_FALSE(result.has_value()) << bad;
     EXPECT_EQ(result.error().code, ErrorCode::kInvalidInput);

@@ -52,7 +52,8 @@ std::string ContentOf(const ordered_json& choice) {
     if (delta == nullptr) continue;
     text += TextAt(*delta, "reasoning_content") + TextAt(*delta, "reasoning") + TextAt(*delta, "content");
     const ordered_json* calls = Find(*delta, "tool_calls");
-    if (calls != nullptr && !calls->empty()) text += calls->dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    if (calls != nullptr && !calls->empty())
+      text += calls->dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   }
   return text;
 }

@@ -15,8 +15,8 @@ namespace hone {
 
 // What became of one request. Times are the clock's seconds; 0 if that never happened.
 struct StreamOutcome {
-  double sent_s = 0;             // the request was handed to the connection
-  std::vector<double> chunk_s;   // each chunk with text, reasoning or a tool call
+  double sent_s = 0;               // the request was handed to the connection
+  std::vector<double> chunk_s;     // each chunk with text, reasoning or a tool call
   double first_s = 0, last_s = 0;  // the first chunk with content (else with choices), the last chunk before the end
   int64_t prompt_tokens = -1, completion_tokens = -1, cached_tokens = -1;  // of usage; -1: the server does not say
   std::string text, finish_reason;
@@ -44,11 +44,11 @@ class LoadTransport {
 };
 
 struct HttpOptions {
-  std::string url;    // of the server, "http://127.0.0.1:8080"; a path is kept ("https://host/api")
-  std::string path;   // "/v1/completions"
-  std::string api_key;                // "" for none; sent as a bearer token
-  std::vector<std::string> headers;   // "Name: value"
-  double timeout_s = 600;             // of a whole request
+  std::string url;                   // of the server, "http://127.0.0.1:8080"; a path is kept ("https://host/api")
+  std::string path;                  // "/v1/completions"
+  std::string api_key;               // "" for none; sent as a bearer token
+  std::vector<std::string> headers;  // "Name: value"
+  double timeout_s = 600;            // of a whole request
 };
 
 class HttpTransport : public LoadTransport {

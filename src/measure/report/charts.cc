@@ -22,9 +22,9 @@ constexpr size_t kMostHeats = 16;  // of one figure
 
 // A figure's name taken apart.
 struct Place {
-  std::string name;                                    // before the bracket
-  std::string cell;                                    // inside, as it is
-  std::vector<std::pair<std::string, double>> numbers; // "key=number" parts
+  std::string name;                                     // before the bracket
+  std::string cell;                                     // inside, as it is
+  std::vector<std::pair<std::string, double>> numbers;  // "key=number" parts
   bool all_numbers = false;
 };
 
@@ -82,7 +82,7 @@ void AddSeries(ordered_json* chart, const std::string& name, const Curve& curve)
 
 // All figures of one name whose cells are numbers.
 struct Grid {
-  std::vector<std::string> keys;                      // of the first cell
+  std::vector<std::string> keys;  // of the first cell
   std::map<std::vector<double>, Interval> cells;
 };
 
@@ -113,7 +113,8 @@ std::string Numbered(double value) { return fmt::format("{:g}", value); }
 void AddCurves(const std::string& name, const Grid& grid, const Grid* base, size_t along, ordered_json* charts) {
   ordered_json chart = Lines(name + " over " + grid.keys[along], grid.keys[along], UnitOf(name));
   size_t longest = 0;
-  for (const auto& [which, of] : {std::pair<const char*, const Grid*>("", &grid), std::pair<const char*, const Grid*>("before", base)}) {
+  for (const auto& [which, of] :
+       {std::pair<const char*, const Grid*>("", &grid), std::pair<const char*, const Grid*>("before", base)}) {
     if (of == nullptr) continue;
     std::map<std::string, Curve> curves;
     for (const auto& [at, interval] : of->cells) {
@@ -134,8 +135,8 @@ void AddCurves(const std::string& name, const Grid& grid, const Grid* base, size
 }
 
 // One heat map of `cells` over dimensions x and y.
-void AddHeat(const std::string& title, const Grid& grid, const std::map<std::vector<double>, Interval>& cells, size_t x, size_t y,
-             const std::string& unit, std::optional<double> around, ordered_json* charts) {
+void AddHeat(const std::string& title, const Grid& grid, const std::map<std::vector<double>, Interval>& cells, size_t x,
+             size_t y, const std::string& unit, std::optional<double> around, ordered_json* charts) {
   std::set<double> xs, ys;
   for (const auto& [at, interval] : cells) {
     xs.insert(at[x]);
@@ -155,8 +156,8 @@ void AddHeat(const std::string& title, const Grid& grid, const std::map<std::vec
   chart["cells"] = ordered_json::array();
   for (const auto& [at, interval] : cells) {
     if (!std::isfinite(interval.value)) continue;
-    chart["cells"].push_back(ordered_json::array({std::distance(xs.begin(), xs.find(at[x])), std::distance(ys.begin(), ys.find(at[y])),
-                                                  Rounded(interval.value)}));
+    chart["cells"].push_back(ordered_json::array({std::distance(xs.begin(), xs.find(at[x])),
+                                                  std::distance(ys.begin(), ys.find(at[y])), Rounded(interval.value)}));
   }
   if (around) chart["around"] = *around;
   charts->push_back(std::move(chart));
@@ -164,7 +165,8 @@ void AddHeat(const std::string& title, const Grid& grid, const std::map<std::vec
 
 // Heat maps of a grid of two dimensions or more: the two with the most values are the axes, each combination of the
 // others is a map of its own.
-void AddHeats(const std::string& title, const Grid& grid, const std::string& unit, std::optional<double> around, ordered_json* charts) {
+void AddHeats(const std::string& title, const Grid& grid, const std::string& unit, std::optional<double> around,
+              ordered_json* charts) {
   if (grid.keys.size() < 2) return;
   std::vector<std::set<double>> values(grid.keys.size());
   for (const auto& [at, interval] : grid.cells) {

@@ -11,8 +11,8 @@
 namespace hone {
 
 // An array of {kind: "lines", title, x, y, categories?, series: [{name, points: [[x, value, low, high]]}]} and
-// {kind: "heat", title, x, y, unit, xs, ys, cells: [[column, row, value]], around?}. low and high are null where there is
-// no interval; `around`: the value that is neutral (1 for ratios).
+// {kind: "heat", title, x, y, unit, xs, ys, cells: [[column, row, value]], around?}. low and high are null where there
+// is no interval; `around`: the value that is neutral (1 for ratios).
 nlohmann::ordered_json ReportCharts(const LedgerEntry& entry, const std::optional<LedgerEntry>& base);
 
 // "ms", "tok/s", "requests/s", "bytes", "s", "%", "" of a figure's name.

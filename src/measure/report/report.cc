@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kMostNamed = 12;          // of one kind of statement; the rest is counted
+constexpr size_t kMostNamed = 12;                    // of one kind of statement; the rest is counted
 constexpr double kNearRoof = 60, kFarFromRoof = 30;  // percent
 
 const ordered_json* Find(const ordered_json& object, const char* key) {
@@ -45,7 +45,8 @@ std::string Said(const Figure& figure) {
   const std::string unit = UnitOf(figure.name);
   std::string text = fmt::format("{:.4g}{}", figure.interval.value, unit.empty() ? "" : " " + unit);
   if (Bounded(figure)) {
-    text += fmt::format(" ({:.4g} to {:.4g}, {:.0f} %)", figure.interval.low, figure.interval.high, 100 * figure.interval.confidence);
+    text += fmt::format(" ({:.4g} to {:.4g}, {:.0f} %)", figure.interval.low, figure.interval.high,
+                        100 * figure.interval.confidence);
   }
   return text;
 }
@@ -80,30 +81,35 @@ void CompareWithBase(const LedgerEntry& entry, const LedgerEntry& base, Conclusi
       continue;
     }
     const bool higher = b.value > a.value;
-    const char* word = figure.better == Direction::kNeither                     ? (higher ? "higher" : "lower")
+    const char* word = figure.better == Direction::kNeither              ? (higher ? "higher" : "lower")
                        : higher == (figure.better == Direction::kHigher) ? "better"
-                                                                                : "worse";
+                                                                         : "worse";
     different.push_back(fmt::format("{} is {}: {} against {} of experiment {}", figure.name, word, Said(figure),
                                     Said(*it->second), base.id));
   }
   AddCounted(&out->shown, different, "further figures differ; the table has them");
   if (!different.empty()) {
-    out->inferred.push_back(fmt::format("That the differences come from the change: experiments {} and {} did not run side by side, so "
-                                        "what else changed on the machine in between is part of them", base.id, entry.id));
+    out->inferred.push_back(
+        fmt::format("That the differences come from the change: experiments {} and {} did not run side by side, so "
+                    "what else changed on the machine in between is part of them",
+                    base.id, entry.id));
   }
-  if (same > 0) out->open.push_back(fmt::format("{} of {} common figures: their intervals touch, so no difference is shown", same, common));
+  if (same > 0)
+    out->open.push_back(
+        fmt::format("{} of {} common figures: their intervals touch, so no difference is shown", same, common));
   if (bare > 0) out->open.push_back(fmt::format("{} of {} common figures have no interval on one side", bare, common));
   if (common == 0) out->open.push_back(fmt::format("No figure is in both experiment {} and {}", base.id, entry.id));
-  for (const auto& [what, a, b] : {std::tuple("model", base.model, entry.model), std::tuple("recipe", base.recipe, entry.recipe),
-                                   std::tuple("dataset", base.dataset_digest, entry.dataset_digest),
-                                   std::tuple("load", base.load, entry.load)}) {
+  for (const auto& [what, a, b] :
+       {std::tuple("model", base.model, entry.model), std::tuple("recipe", base.recipe, entry.recipe),
+        std::tuple("dataset", base.dataset_digest, entry.dataset_digest), std::tuple("load", base.load, entry.load)}) {
     if (a != b) out->shown.push_back(fmt::format("Changed from experiment {}: {} '{}' to '{}'", base.id, what, a, b));
   }
   const ordered_json env_a = ParseJson(base.environment), env_b = ParseJson(entry.environment);
   if (!env_a.is_object() || !env_b.is_object()) return;
   for (const auto& [key, value] : env_b.items()) {
     if (const ordered_json* before = Find(env_a, key.c_str()); before == nullptr || *before != value) {
-      out->open.push_back(fmt::format("The environment changed too: {} was {}, is {}", key, TextAt(env_a, key.c_str()), TextAt(env_b, key.c_str())));
+      out->open.push_back(fmt::format("The environment changed too: {} was {}, is {}", key, TextAt(env_a, key.c_str()),
+                                      TextAt(env_b, key.c_str())));
     }
   }
 }
@@ -115,17 +121,20 @@ void JudgeBench(const ordered_json& result, Conclusions* out) {
     const double percent = NumberAt(row, "roof_percent");
     if (!std::isfinite(percent)) continue;
     const bool decode = TextAt(row, "work") == "decode";
-    const std::string what = decode ? fmt::format("decode at context {}, batch {}", TextAt(row, "context"), TextAt(row, "batch"))
-                                    : fmt::format("prefill of {}", TextAt(row, "tokens"));
+    const std::string what =
+        decode ? fmt::format("decode at context {}, batch {}", TextAt(row, "context"), TextAt(row, "batch"))
+               : fmt::format("prefill of {}", TextAt(row, "tokens"));
     const char* roof = decode ? "read bandwidth" : "arithmetic";
     if (percent >= kNearRoof) {
-      out->inferred.push_back(fmt::format("{} is bound by {}: it takes {:.0f} % of the roof; {}", what, roof, percent,
-                                          decode ? "fewer bytes a weight would make it faster, another kernel little"
-                                                 : "fewer or cheaper operations would make it faster, another kernel little"));
+      out->inferred.push_back(
+          fmt::format("{} is bound by {}: it takes {:.0f} % of the roof; {}", what, roof, percent,
+                      decode ? "fewer bytes a weight would make it faster, another kernel little"
+                             : "fewer or cheaper operations would make it faster, another kernel little"));
     } else if (percent < kFarFromRoof) {
       out->inferred.push_back(fmt::format("{} is not bound by {}: it takes {:.0f} % of the roof", what, roof, percent));
     }
-    if (const ordered_json* steady = Find(row, "steady"); steady != nullptr && steady->is_boolean() && !steady->get<bool>()) {
+    if (const ordered_json* steady = Find(row, "steady");
+        steady != nullptr && steady->is_boolean() && !steady->get<bool>()) {
       out->open.push_back(what + ": the machine did not hold still while it was measured");
     }
   }
@@ -137,7 +146,8 @@ void JudgeLoadPoint(const ordered_json& point, const std::string& where, Conclus
   out->shown.push_back(fmt::format("{}{} of {} requests were answered{}", where, completed, completed + failed,
                                    failed > 0 ? "" : "; none failed"));
   if (const ordered_json* saturated = Find(point, "saturated"); saturated != nullptr && *saturated == true) {
-    out->inferred.push_back(where + "the server is asked for more than it can do: waiting times grow from request to request");
+    out->inferred.push_back(where +
+                            "the server is asked for more than it can do: waiting times grow from request to request");
   }
   if (const ordered_json* client = Find(point, "client")) {
     const std::string limit = TextAt(*client, "limit");
@@ -148,8 +158,10 @@ void JudgeLoadPoint(const ordered_json& point, const std::string& where, Conclus
     const ordered_json* thin = spread == nullptr ? nullptr : Find(*spread, "too_few_for");
     if (thin == nullptr || !thin->is_array() || thin->empty()) continue;
     std::string keys;
-    for (const ordered_json& key : *thin) keys += (keys.empty() ? "" : ", ") + (key.is_string() ? key.get<std::string>() : "");
-    out->open.push_back(fmt::format("{}{} of {}: not one request of a run is expected beyond; more requests would tell", where, keys, latency));
+    for (const ordered_json& key : *thin)
+      keys += (keys.empty() ? "" : ", ") + (key.is_string() ? key.get<std::string>() : "");
+    out->open.push_back(fmt::format("{}{} of {}: not one request of a run is expected beyond; more requests would tell",
+                                    where, keys, latency));
   }
 }
 
@@ -158,7 +170,8 @@ void JudgeLoad(const ordered_json& result, Conclusions* out) {
     for (const ordered_json& point : *points) JudgeLoadPoint(point, TextAt(point, "name") + ": ", out);
     const double most = NumberAt(result, "saturation_request_s");
     if (std::isfinite(most) && most > 0)
-      out->inferred.push_back(fmt::format("The server can answer about {:.4g} requests of this load a second: what a closed loop reached", most));
+      out->inferred.push_back(fmt::format(
+          "The server can answer about {:.4g} requests of this load a second: what a closed loop reached", most));
   } else {
     JudgeLoadPoint(result, "", out);
   }
@@ -181,17 +194,20 @@ Conclusions Conclude(const LedgerEntry& entry, const std::optional<LedgerEntry>&
     if (!bare.empty()) {
       std::string names;
       for (size_t i = 0; i < std::min<size_t>(4, bare.size()); ++i) names += (i > 0 ? ", " : "") + bare[i];
-      out.open.push_back(fmt::format("{} figures have no interval ({}{}): more rounds or seeds would give one", bare.size(), names,
-                                     bare.size() > 4 ? " ..." : ""));
+      out.open.push_back(fmt::format("{} figures have no interval ({}{}): more rounds or seeds would give one",
+                                     bare.size(), names, bare.size() > 4 ? " ..." : ""));
     }
-    out.open.push_back(fmt::format("Whether a change is better: there is no experiment to compare with; enter the next one with --parent {}", entry.id));
+    out.open.push_back(fmt::format(
+        "Whether a change is better: there is no experiment to compare with; enter the next one with --parent {}",
+        entry.id));
   }
   if (entry.kind == "bench") JudgeBench(result, &out);
   if (entry.kind == "load") JudgeLoad(result, &out);
   std::vector<std::string> wrong;
   for (const LedgerFailure& failure : entry.failures) {
-    const std::string text = fmt::format("{}{}: {}{}", failure.kind, failure.input.empty() ? "" : " (" + failure.input + ")", failure.text,
-                                         failure.count > 1 ? fmt::format(", {} times", failure.count) : "");
+    const std::string text =
+        fmt::format("{}{}: {}{}", failure.kind, failure.input.empty() ? "" : " (" + failure.input + ")", failure.text,
+                    failure.count > 1 ? fmt::format(", {} times", failure.count) : "");
     if (failure.kind == "not enough evidence" || failure.kind == "unsteady") {
       if (failure.kind != "unsteady") out.open.push_back(text);
     } else {
@@ -199,7 +215,8 @@ Conclusions Conclude(const LedgerEntry& entry, const std::optional<LedgerEntry>&
     }
   }
   AddCounted(&out.shown, wrong, "further failures; the table has them");
-  if (entry.outcome == "interrupted") out.open.push_back("The run was interrupted: its figures are of what was done until then");
+  if (entry.outcome == "interrupted")
+    out.open.push_back("The run was interrupted: its figures are of what was done until then");
   if (entry.outcome == "failed") out.open.push_back("The run ended early: its figures are of what was done until then");
   if (const ordered_json* machine = Find(environment, "virtual_machine"); machine != nullptr && *machine == true)
     out.open.push_back("The machine is virtual: what its neighbours did meanwhile is not known");
@@ -235,8 +252,8 @@ ordered_json FigureTable(const LedgerEntry& entry, const std::optional<LedgerEnt
   table["rows"] = ordered_json::array();
   for (const Figure& figure : entry.figures) {
     const Interval& i = figure.interval;
-    ordered_json row = ordered_json::array({figure.name, Cell(i, false, i.value), Cell(i, true, i.low), Cell(i, true, i.high),
-                                            Cell(i, true, i.confidence)});
+    ordered_json row = ordered_json::array({figure.name, Cell(i, false, i.value), Cell(i, true, i.low),
+                                            Cell(i, true, i.high), Cell(i, true, i.confidence)});
     if (base) {
       const auto it = others.find(figure.name);
       if (it == others.end()) {
@@ -319,7 +336,8 @@ std::string ReportMarkdown(const std::string& report_json) {
     }
     out += "\n";
   }
-  for (const auto& [key, title] : {std::pair("shown", "Shown"), std::pair("inferred", "Inferred"), std::pair("open", "Open")}) {
+  for (const auto& [key, title] :
+       {std::pair("shown", "Shown"), std::pair("inferred", "Inferred"), std::pair("open", "Open")}) {
     out += std::string("## ") + title + "\n\n";
     const ordered_json& list = json["conclusions"][key];
     for (const ordered_json& statement : list) out += "- " + MarkdownCell(statement) + "\n";
@@ -340,14 +358,17 @@ std::string ReportMarkdown(const std::string& report_json) {
     out += "\n";
   }
   out += "## Environment\n\n";
-  for (const ordered_json& row : json["environment"]) out += "- " + MarkdownCell(row[0]) + ": " + MarkdownCell(row[1]) + "\n";
+  for (const ordered_json& row : json["environment"])
+    out += "- " + MarkdownCell(row[0]) + ": " + MarkdownCell(row[1]) + "\n";
   return out;
 }
 
 Result<std::string> ReportHtml(std::string_view page, const std::string& report_json) {
   constexpr std::string_view kPlace = "{\"place\":\"of the document\"}";
   const size_t at = page.find(kPlace);
-  if (at == std::string_view::npos) return Error{ErrorCode::kInternal, "the page of reports has no place for a document; build it anew with ./dev page"};
+  if (at == std::string_view::npos)
+    return Error{ErrorCode::kInternal,
+                 "the page of reports has no place for a document; build it anew with ./dev page"};
   std::string html(page.substr(0, at));
   for (const char c : report_json) {  // what would end the element or begin a comment in it is written as an escape
     if (c == '<') {

@@ -1,6 +1,6 @@
-// A report of one experiment of the ledger, beside the one that it follows: tables, charts, environment, and conclusions
-// in three lists: what was shown, what is inferred from it, and what is open. One document, written as JSON, as Markdown,
-// or into the page of assets/report (web/report), which draws the charts. docs/measure.md.
+// A report of one experiment of the ledger, beside the one that it follows: tables, charts, environment, and
+// conclusions in three lists: what was shown, what is inferred from it, and what is open. One document, written as
+// JSON, as Markdown, or into the page of assets/report (web/report), which draws the charts. docs/measure.md.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,8 @@ std::string ReportJson(const LedgerEntry& entry, const std::optional<LedgerEntry
 // The same document for people who read text. Charts are left to the tables, which hold their numbers.
 std::string ReportMarkdown(const std::string& report_json);
 
-// The page with the document in it: one file that asks nobody for anything. `page`: the built page. An error (kInternal)
-// if it has no place for a document.
+// The page with the document in it: one file that asks nobody for anything. `page`: the built page. An error
+// (kInternal) if it has no place for a document.
 Result<std::string> ReportHtml(std::string_view page, const std::string& report_json);
 
 }  // namespace hone

@@ -22,8 +22,10 @@ LedgerEntry Bench(int64_t id, double factor) {
   for (const int context : {0, 512}) {
     for (const int batch : {1, 4}) {
       const double value = factor * 10 * batch;
-      entry.figures.push_back({"decode_tok_s[context=" + std::to_string(context) + ",batch=" + std::to_string(batch) + "]",
-                               {value, 0.98 * value, 1.02 * value, 0.97}, Direction::kHigher});
+      entry.figures.push_back(
+          {"decode_tok_s[context=" + std::to_string(context) + ",batch=" + std::to_string(batch) + "]",
+           {value, 0.98 * value, 1.02 * value, 0.97},
+           Direction::kHigher});
     }
   }
   entry.figures.push_back({"prefill_tok_s[tokens=128]", {100, 99, 101, 0.97}, Direction::kHigher});
@@ -66,7 +68,8 @@ TEST(ReportCharts, ThreeNumbersAreAHeatMapForEachOfTheThird) {
       for (const int concurrency : {1, 8}) {
         entry.figures.push_back({"ttft_ms[input=" + std::to_string(input) + ",output=" + std::to_string(output) +
                                      ",concurrency=" + std::to_string(concurrency) + "]",
-                                 {1.0 * input, 0, 0, 0}, Direction::kLower});
+                                 {1.0 * input, 0, 0, 0},
+                                 Direction::kLower});
       }
     }
   }
