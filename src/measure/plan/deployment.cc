@@ -140,7 +140,7 @@ StepTime PredictStep(const Deployment& d, int sequences, int rows, double cached
   const double kv_together = d.split == Split::kTensor ? 1 / KvShare(shape, cards) : 1;
   const double read_rate = d.hardware.read_bytes_s * d.efficiency.read_share;
   step.read_s = (step.weight_bytes / together + step.kv_bytes / kv_together) / std::max(1.0, read_rate);
-  step.compute_s = step.flops / together / std::max(1.0, d.hardware.Ops(d.format) * d.efficiency.compute_share);
+  step.compute_s = step.flops / together / std::max(1.0, d.hardware.Ops(d.format) * (rows > 1 ? d.efficiency.compute_share : d.efficiency.decode_share));
   step.overhead_s = d.efficiency.step_overhead_s;
   if (cards > 1) {
     const double row_bytes = 2.0 * shape.width * tokens;
@@ -172,7 +172,7 @@ Prediction Predict(const Deployment& d) {
   prediction.tpot_s = prediction.decode.seconds();
   prediction.tok_s = std::max(1, d.concurrency) / std::max(1e-12, prediction.tpot_s);
   Deployment ideal = d;
-  ideal.efficiency = {1, 1, 0, 0, ""};
+  ideal.efficiency = {1, 1, 1, 0, 0, ""};
   const StepTime limit = PredictStep(ideal, std::max(1, d.concurrency), 1, middle);
   prediction.tpot_limit_s = std::max(limit.read_s, limit.compute_s);
   return prediction;

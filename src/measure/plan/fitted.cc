@@ -59,6 +59,7 @@ bool LoadFitted(const std::string& path, const std::string& machine, const std::
         !Number(entry, "step_overhead_s", 0, 10, &read.step_overhead_s)) {
       return false;
     }
+    if (!Number(entry, "decode_share", 1e-4, 4, &read.decode_share)) read.decode_share = read.compute_share;
     read.source = "fitted by hone profile";
     *efficiency = read;
     return true;
@@ -73,7 +74,7 @@ Result<void> SaveFitted(const std::string& path, const std::string& machine, con
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   ordered_json entries = ordered_json::array();
   entries.push_back({{"machine", machine}, {"weights", weights}, {"read_share", efficiency.read_share},
-                     {"compute_share", efficiency.compute_share}, {"step_overhead_s", efficiency.step_overhead_s}});
+                     {"compute_share", efficiency.compute_share}, {"decode_share", efficiency.decode_share}, {"step_overhead_s", efficiency.step_overhead_s}});
   for (const ordered_json& entry : ReadEntries(path)) {
     if (entries.size() < kMostEntries && !(Says(entry, "machine", machine) && Says(entry, "weights", weights)))
       entries.push_back(entry);
@@ -96,9 +97,13 @@ Efficiency FitEfficiency(std::span<const MeasuredStep> steps, const Hardware& ha
                          const Efficiency& assumed) {
   Efficiency fit = assumed;
   // seconds = overhead + bytes / (rate * share): a line in bytes / rate, weighted by 1 / seconds^2.
+  int fewest = 1 << 30;
+  for (const MeasuredStep& step : steps) {
+    if (!step.prefill && step.seconds > 0) fewest = std::min(fewest, step.sequences);
+  }
   double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0, least = 1e300, most = 0;
   for (const MeasuredStep& step : steps) {
-    if (step.prefill || step.seconds <= 0) continue;
+    if (step.prefill || step.seconds <= 0 || step.sequences != fewest) continue;
     const double x = step.bytes / std::max(1.0, hardware.read_bytes_s), y = step.seconds, weight = 1 / (y * y);
     w += weight, wx += weight * x, wy += weight * y, wxx += weight * x * x, wxy += weight * x * y;
     least = std::min(least, x), most = std::max(most, x);
@@ -114,6 +119,14 @@ Efficiency FitEfficiency(std::span<const MeasuredStep> steps, const Hardware& ha
     fit.read_share = std::clamp(1 / slope, 1e-3, 4.0);
     fit.step_overhead_s = std::min(base, 1.0);
   }
+  double busy = 0, busy_ops = 0;  // of decode steps that are bound by arithmetic
+  for (const MeasuredStep& step : steps) {
+    const double left_s = step.seconds - fit.step_overhead_s;
+    const double read_s = step.bytes / std::max(1.0, hardware.read_bytes_s * fit.read_share);
+    if (step.prefill || step.sequences == fewest || left_s <= 1.1 * read_s) continue;
+    busy += left_s, busy_ops += step.flops / std::max(1.0, hardware.Ops(format));
+  }
+  if (busy > 0) fit.decode_share = std::clamp(busy_ops / busy, 1e-3, 4.0);
   double xx = 0, xy = 0;
   for (const MeasuredStep& step : steps) {
     const double left_s = step.seconds - fit.step_overhead_s;

@@ -26,9 +26,11 @@ struct MeasuredStep {
   double bytes = 0, flops = 0;  // as PredictStep counts them
   bool prefill = false;
   double seconds = 0;
+  int sequences = 1;            // of a decode step
 };
-// Least squares on relative errors: decode steps give the share of bandwidth and the overhead, prefill steps the share
-// of the peak. Figures that the steps cannot tell keep their value in `assumed`.
+// Least squares on relative errors: decode steps with the fewest sequences give the share of bandwidth and the overhead,
+// prefill steps the share of the peak, and decode steps with more sequences, where they take longer than reading does,
+// its share in decode. Figures that the steps cannot tell keep their value in `assumed`.
 Efficiency FitEfficiency(std::span<const MeasuredStep> steps, const Hardware& hardware, const WeightFormat& format,
                          const Efficiency& assumed);
 

@@ -115,8 +115,11 @@ Answer KvInt8(const Question& q) {
 Answer SmallerStep(const Question& q) {
   if (!q.Is({Bottleneck::kLongTail}) || q.now.step_tokens <= 32) return std::nullopt;
   Deployment after = q.now;
-  while (after.step_tokens > 32 && (q.asked.p99_gap_s == 0 ? after.step_tokens == q.now.step_tokens : StepTail(after) > q.asked.p99_gap_s))
-    after.step_tokens /= 2;
+  after.step_tokens = std::clamp(q.now.input - q.now.cached_input, 32, q.now.step_tokens);
+  do {
+    after.step_tokens = std::max(32, after.step_tokens / 2);
+  } while (after.step_tokens > 32 && q.asked.p99_gap_s > 0 && StepTail(after) > q.asked.p99_gap_s);
+  if (!q.Helps(after)) return std::nullopt;
   const double before_s = StepTail(q.now), then_s = StepTail(after);
   Proposal p = Make("smaller-step", after);
   p.what = q.now.hardware.cpu

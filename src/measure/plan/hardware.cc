@@ -88,8 +88,8 @@ Hardware ThisMachine(const Roof& roof, const WeightFormat& format, bool exact, d
 }
 
 Efficiency AssumedEfficiency(const Hardware& hardware) {
-  if (hardware.cpu) return {0.8, 0.4, 200e-6, 15e-6, "assumed for CPUs"};
-  return {0.75, 0.5, 1e-3, 15e-6, "assumed for cards"};
+  if (hardware.cpu) return {0.8, 0.4, 0.4, 200e-6, 15e-6, "assumed for CPUs"};
+  return {0.75, 0.5, 0.5, 1e-3, 15e-6, "assumed for cards"};
 }
 
 Result<double> ParseBytes(std::string_view flag, std::string_view text) {

@@ -35,7 +35,9 @@ const Hardware* FindCard(std::string_view name);  // nullptr: there is none of t
 Hardware ThisMachine(const Roof& roof, const WeightFormat& format, bool exact, double memory_bytes);
 
 struct Efficiency {
-  double read_share = 0, compute_share = 0;
+  double read_share = 0;
+  double compute_share = 0;     // of the peak, in steps with many rows of a sequence (prompts)
+  double decode_share = 0;      // of the peak, in steps with one row a sequence
   double step_overhead_s = 0;   // of each step, whatever it does
   double link_latency_s = 15e-6;  // of one exchange between cards
   std::string source;           // "assumed for CPUs", "fitted by hone profile on ..."

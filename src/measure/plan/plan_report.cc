@@ -176,7 +176,7 @@ std::string PlanJson(const PlanReport& report) {
         {"read_bytes_s", d.hardware.read_bytes_s}, {"ops", d.hardware.Ops(d.format)}, {"link_bytes_s", d.hardware.link_bytes_s},
         {"split", d.split == Split::kTensor ? "tensor" : "layers"}, {"free_share", d.hardware.free_share}}},
       {"efficiency",
-       {{"read_share", Rounded(d.efficiency.read_share)}, {"compute_share", Rounded(d.efficiency.compute_share)},
+       {{"read_share", Rounded(d.efficiency.read_share)}, {"compute_share", Rounded(d.efficiency.compute_share)}, {"decode_share", Rounded(d.efficiency.decode_share)},
         {"step_overhead_s", Rounded(d.efficiency.step_overhead_s)}, {"source", d.efficiency.source}}},
       {"format", d.format.name},
       {"kv", d.kv.name},

@@ -114,7 +114,7 @@ TEST(CardsTest, AHundredMillisecondsATokenOnTwoCards) {
 
 TEST(PredictionTest, ClosedForms) {
   Deployment d = Plan("llama-2-7b", "f16", "a100-80g", 1);
-  d.efficiency = {1, 1, 0, 0, "the roof"};
+  d.efficiency = {1, 1, 1, 0, 0, "the roof"};
   d.input = 1000, d.output = 0;
   // Decode: all but the embedding, and a thousand cached tokens and the new one.
   const StepTime decode = PredictStep(d, 1, 1, 1000);

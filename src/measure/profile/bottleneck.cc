@@ -16,9 +16,10 @@ Verdict NameBottleneck(const CellFacts& facts) {
     return {Bottleneck::kQueueing, fmt::format("{:.0f} % of TTFT is waiting: {} requests for {} places",
                                                100 * facts.queue_s / facts.ttft_s, facts.asked_at_once, facts.places)};
   }
-  if (queued && facts.most_running < std::min(facts.asked_at_once, facts.places)) {
-    return {Bottleneck::kCapacity, fmt::format("{:.0f} % of TTFT is waiting: blocks for {} of {} sequences",
-                                               100 * facts.queue_s / facts.ttft_s, facts.most_running, facts.asked_at_once)};
+  if (queued && facts.most_running < std::min(facts.asked_at_once, facts.places) && facts.most_blocks > kFullShare) {
+    return {Bottleneck::kCapacity, fmt::format("{:.0f} % of TTFT is waiting: blocks for {} of {} sequences, {:.0f} % in use",
+                                               100 * facts.queue_s / facts.ttft_s, facts.most_running, facts.asked_at_once,
+                                               100 * facts.most_blocks)};
   }
   const double first_s = facts.ttft_s + facts.tokenize_s;
   if (first_s > 0 && facts.tokenize_s > kTokenizeShare * first_s) {
@@ -42,6 +43,14 @@ Verdict NameBottleneck(const CellFacts& facts) {
   if (ops_share >= read_share) return {Bottleneck::kCompute, shares};
   return {phase.kv_bytes > phase.weight_bytes ? Bottleneck::kKvBandwidth : Bottleneck::kWeightBandwidth,
           fmt::format("{}; {} of weights and {} of cache read", shares, SayBytes(phase.weight_bytes), SayBytes(phase.kv_bytes))};
+}
+
+Finding FindingOf(const Verdict& verdict, const CellFacts& facts) {
+  Target target = facts.prefill.seconds >= facts.decode.seconds ? Target::kTtft : Target::kTpot;
+  if (verdict.bottleneck == Bottleneck::kCapacity) target = Target::kMemory;
+  if (verdict.bottleneck == Bottleneck::kQueueing || verdict.bottleneck == Bottleneck::kTokenizer) target = Target::kTtft;
+  if (verdict.bottleneck == Bottleneck::kLongTail) target = Target::kGap;
+  return {target, verdict.bottleneck, verdict.reason};
 }
 
 }  // namespace hone

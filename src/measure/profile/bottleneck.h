@@ -23,6 +23,7 @@ struct CellFacts {
   int places = 1;            // most sequences that the engine runs at once
   int most_running = 1;      // that did run at once
   int preemptions = 0;
+  double most_blocks = 0;    // share of the cache's blocks that was in use at once
   double median_gap_s = 0, p99_gap_s = 0;  // between tokens of a stream
   PhaseFacts prefill, decode;
   double read_bytes_s = 0, ops = 0;  // the roof
@@ -34,9 +35,13 @@ struct Verdict {
 };
 Verdict NameBottleneck(const CellFacts& facts);
 
+// The verdict as the guide takes it: what a step against it should improve.
+Finding FindingOf(const Verdict& verdict, const CellFacts& facts);
+
 // The thresholds.
 inline constexpr double kTokenizeShare = 0.2;  // of the time to the first token, tokenising counted
 inline constexpr double kQueueShare = 0.5;     // of the time to the first token
+inline constexpr double kFullShare = 0.8;      // of the blocks; above it a waiting sequence may lack some
 inline constexpr double kTailRatio = 3;        // p99 gap over the median gap
 inline constexpr double kRoofShare = 0.2;      // of the roof; a phase below it is bound by neither bytes nor arithmetic
 

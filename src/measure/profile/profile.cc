@@ -8,12 +8,15 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "cache/free_memory.h"
 #include "measure/model_cost.h"
 #include "measure/plan/read_shape.h"
 #include "measure/profile/energy.h"
+#include "measure/simulate/simulate.h"
 
 namespace hone {
 namespace {
@@ -56,6 +59,7 @@ class Profiler {
   Result<Round> Run(const ProfileCell& cell, CellResult* result, bool timed, const std::function<bool()>& stop) {
     Round round;
     round.requests.resize(cell.concurrency);
+    input_ = cell.input, prompt_done_ = 0;
     for (int i = 0; i < cell.concurrency; ++i) HONE_RETURN_IF_ERROR(Submit(cell, &round.requests[i]));
     if (timed) model_.model->TimeOps(&times_);
     energy_.Joules();
@@ -146,21 +150,26 @@ class Profiler {
       cached += before[i].first, ++decoding;
     }
     ModelCost::Step all, weights;
+    double positions = 0;
     if (prefill) {
-      const double first = prompt_done_;
-      all = cost_.Forward(1, record.prompt_tokens, static_cast<int64_t>(first));
+      for (int rows = record.prompt_tokens; rows > 0;) {  // prompts are computed one after the other
+        const int first = static_cast<int>(prompt_done_ % input_), part = std::min(rows, input_ - first);
+        const ModelCost::Step piece = cost_.Forward(1, part, first);
+        all.bytes += piece.bytes - (rows == record.prompt_tokens ? 0 : cost_.Forward(1, part, 0).bytes);
+        all.flops += piece.flops;
+        positions += part * (first + 0.5 * part);
+        prompt_done_ += part, rows -= part;
+      }
       if (record.decode_tokens > 0) {  // riders: their cache and their arithmetic; weights are read once
         const ModelCost::Step riders = cost_.Forward(record.decode_tokens, 1, decoding > 0 ? static_cast<int64_t>(cached / decoding) : 0);
         all.bytes += riders.bytes - cost_.Forward(record.decode_tokens, 1, 0).bytes;
         all.flops += riders.flops;
       }
       weights = cost_.Forward(1, record.prompt_tokens, 0);
-      prompt_done_ += record.prompt_tokens;
     } else {
       const int64_t mean = record.decode_tokens > 0 ? static_cast<int64_t>(cached / std::max(1, decoding)) : 0;
       all = cost_.Forward(std::max(1, record.decode_tokens), 1, mean);
       weights = cost_.Forward(std::max(1, record.decode_tokens), 1, 0);
-      prompt_done_ = 0;
     }
     const double weight_bytes = std::min(all.bytes, std::min(weights.bytes, cost_.weight_bytes()));
     phase.facts.seconds += seconds;
@@ -175,8 +184,7 @@ class Profiler {
       known += spent;
     }
     phase.op_s[static_cast<int>(Op::kOther)] += std::max(0.0, seconds - known);
-    if (!prefill || record.decode_tokens == 0) measured.push_back({all.bytes, all.flops, prefill, seconds});
-    const double positions = prefill ? record.prompt_tokens * (prompt_done_ - 0.5 * record.prompt_tokens) : 0;
+    if (!prefill || record.decode_tokens == 0) measured.push_back({all.bytes, all.flops, prefill, seconds, std::max(1, record.decode_tokens)});
     steps.push_back({static_cast<double>(record.decode_tokens), static_cast<double>(record.prompt_tokens), positions, cached, seconds});
   }
 
@@ -187,7 +195,8 @@ class Profiler {
   OpTimes times_;
   EnergyMeter energy_;
   uint64_t last_step_ = 0;
-  double prompt_done_ = 0;  // prompt tokens of the prompts under way
+  int input_ = 1;             // tokens of a prompt of the round
+  int64_t prompt_done_ = 0;   // prompt tokens computed in the round
 };
 
 Interval Over(const std::vector<double>& rounds) {
@@ -245,11 +254,22 @@ Deployment DeploymentOf(const ProfileModel& model, const ProfileReport& report, 
   d.format = StoredFormat(*model.checkpoint, d.shape);
   const KvType kv = model.engine->options().kv;
   d.kv = *FindKvFormat(kv == KvType::kF32 ? "f32" : kv == KvType::kI8 ? "int8" : "bf16");
-  d.hardware = ThisMachine(report.roof, d.format, exact, 0);
+  d.hardware = ThisMachine(report.roof, d.format, exact, static_cast<double>(FreeMemoryBytes() + report.weight_bytes));
   d.efficiency = efficiency;
   d.input = cell.input, d.output = cell.output, d.concurrency = cell.concurrency;
   d.step_tokens = model.engine->options().step_tokens;
   return d;
+}
+
+// Median TTFT and TPOT of a cell as hone plan's steps make them: all requests come at once, and the engine's own
+// scheduler decides what each step does.
+std::pair<double, double> PredictCell(const Deployment& d, const EngineOptions& engine) {
+  const std::vector<SimRequest> trace(d.concurrency, SimRequest{.input = d.input, .output = d.output});
+  SimOptions options{.policy = engine.policy, .max_sequences = engine.max_sequences, .step_tokens = engine.step_tokens, .step_ms = engine.step_ms,
+                     .prefix_cache = false};
+  const Result<SimResult> result = Simulate(trace, CostFromDeployment(d), options);
+  if (!result) return {0, 0};
+  return {result->ttft_s.p50, result->tpot_s.p50};
 }
 
 }  // namespace
@@ -328,15 +348,17 @@ Result<ProfileReport> RunProfile(const ProfileModel& model, const std::vector<Pr
     Summarise(cell, rounds, block_bytes, &result);
     const Deployment d = DeploymentOf(model, report, before, cell, exact);
     report.kernel = std::string(Info(d.format.kernel).name);
-    result.predicted_ttft_s = Predict(d).ttft_s * 0.5 * (1 + cell.concurrency);  // the median of those that came together
-    result.predicted_tpot_s = Predict(d).tpot_s;
+    std::tie(result.predicted_ttft_s, result.predicted_tpot_s) = PredictCell(d, model.engine->options());
     CellFacts& facts = result.facts;
     facts.ttft_s = result.ttft_s.value, facts.tokenize_s = result.tokenize_s, facts.queue_s = result.queue_s;
+    facts.most_blocks = result.kv_bytes / std::max(1.0, block_bytes * model.engine->stats().blocks);
     facts.asked_at_once = cell.concurrency, facts.places = model.engine->options().max_sequences;
     facts.median_gap_s = result.median_gap_s, facts.p99_gap_s = result.p99_gap_s;
     facts.prefill = result.prefill.facts, facts.decode = result.decode.facts;
     facts.read_bytes_s = d.hardware.read_bytes_s, facts.ops = d.hardware.ops_16bit;
     result.verdict = NameBottleneck(facts);
+    std::vector<Proposal> proposals = Propose(d, FindingOf(result.verdict, facts), {}, model.name);
+    if (!proposals.empty()) result.next = std::move(proposals.front());
     report.cells.push_back(std::move(result));
     ++done;
     if (report.interrupted) break;
@@ -346,9 +368,8 @@ Result<ProfileReport> RunProfile(const ProfileModel& model, const std::vector<Pr
     const Deployment d = DeploymentOf(model, report, before, report.cells[0].cell, exact);
     report.fitted = FitEfficiency(profiler.measured, d.hardware, d.format, before);
     for (CellResult& cell : report.cells) {
-      const Prediction fitted = Predict(DeploymentOf(model, report, report.fitted, cell.cell, exact));
-      cell.fitted_ttft_s = fitted.ttft_s * 0.5 * (1 + cell.cell.concurrency);
-      cell.fitted_tpot_s = fitted.tpot_s;
+      std::tie(cell.fitted_ttft_s, cell.fitted_tpot_s) =
+          PredictCell(DeploymentOf(model, report, report.fitted, cell.cell, exact), model.engine->options());
     }
   }
   return report;

@@ -47,9 +47,11 @@ TEST(BottleneckTest, EachByName) {
   facts = Facts();
   facts.queue_s = 0.8, facts.asked_at_once = 8, facts.places = 2, facts.most_running = 2;
   EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kQueueing);
-  facts.places = 8;  // places are free, so blocks are not
+  facts.places = 8, facts.most_blocks = 0.95;  // places are free, blocks are not
   EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kCapacity);
-  facts.most_running = 8;  // all have a place: the wait is for the others' prompts
+  facts.most_blocks = 0.3;  // both are free: the wait is for the others' prompts
+  EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kWeightBandwidth);
+  facts.most_blocks = 1, facts.most_running = 8;  // all have a place: the wait is for the others' prompts
   EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kWeightBandwidth);
   facts.preemptions = 1;
   EXPECT_EQ(NameBottleneck(facts).bottleneck, Bottleneck::kCapacity);
@@ -80,6 +82,9 @@ TEST(FitEfficiencyTest, FindsTheConstantsOfMadeUpSteps) {
   EXPECT_NEAR(fit.read_share, 0.7, 1e-6);
   EXPECT_NEAR(fit.step_overhead_s, 0.0005, 1e-9);
   EXPECT_NEAR(fit.compute_share, 0.4, 1e-6);
+  EXPECT_EQ(fit.decode_share, AssumedEfficiency(machine).decode_share);  // one sequence never shows it
+  steps.push_back({1e8, 3e10, false, 0.0005 + 3e10 / (0.1 * 2e12), 8});
+  EXPECT_NEAR(FitEfficiency(steps, machine, *FindWeightFormat("bf16"), AssumedEfficiency(machine)).decode_share, 0.1, 1e-6);
   // Steps that are all alike cannot tell a share from an overhead: all is put down to the share.
   const std::vector<MeasuredStep> alike(5, {1e9, 1e6, false, 0.1});
   const Efficiency flat = FitEfficiency(alike, machine, *FindWeightFormat("bf16"), AssumedEfficiency(machine));
@@ -92,14 +97,15 @@ TEST(FitEfficiencyTest, FindsTheConstantsOfMadeUpSteps) {
 
 TEST(FittedFileTest, KeptForEachMachineAndType) {
   const std::string path = TestPath("state/fitted.json");
-  Efficiency efficiency{0.5, 0.25, 1e-4, 0, ""}, other{0.9, 0.9, 0, 0, ""};
+  Efficiency efficiency{0.5, 0.25, 0.2, 1e-4, 0, ""}, other{0.9, 0.9, 0.9, 0, 0, ""};
   EXPECT_FALSE(LoadFitted(path, "box", "Q4_K", &efficiency));
   ASSERT_TRUE(SaveFitted(path, "box", "Q4_K", efficiency));
   ASSERT_TRUE(SaveFitted(path, "box", "BF16", other));
-  Efficiency read{1, 1, 1, 7, "assumed"};
+  Efficiency read{1, 1, 1, 1, 7, "assumed"};
   ASSERT_TRUE(LoadFitted(path, "box", "Q4_K", &read));
   EXPECT_EQ(read.read_share, 0.5);
   EXPECT_EQ(read.compute_share, 0.25);
+  EXPECT_EQ(read.decode_share, 0.2);
   EXPECT_EQ(read.link_latency_s, 7);
   EXPECT_EQ(read.source, "fitted by hone profile");
   EXPECT_FALSE(LoadFitted(path, "another box", "Q4_K", &read));
@@ -237,7 +243,9 @@ TEST(ProfileTest, OfTheBuiltinModel) {
   for (const char* key : {"model", "cells", "roof", "constants", "steps", "energy", "prefix_cache", "environment"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_EQ(json["cells"].size(), 4u);
-  EXPECT_NE(ProfileTable(*report).find("where the time goes"), std::string::npos);
+  const std::string table = ProfileTable(*report);
+  EXPECT_NE(table.find("where the time goes"), std::string::npos);
+  EXPECT_NE(table.find("TTFT, output 6"), std::string::npos) << "a heat map of input by requests at once\n" << table;
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ ordered_json PhaseJson(const PhaseTimes& phase, const CellFacts& facts) {
 }
 
 ordered_json EfficiencyJson(const Efficiency& efficiency) {
-  return {{"read_share", Rounded(efficiency.read_share)}, {"compute_share", Rounded(efficiency.compute_share)},
+  return {{"read_share", Rounded(efficiency.read_share)}, {"compute_share", Rounded(efficiency.compute_share)}, {"decode_share", Rounded(efficiency.decode_share)},
           {"step_overhead_s", Rounded(efficiency.step_overhead_s)}, {"source", efficiency.source}};
 }
 
@@ -61,6 +61,52 @@ std::string PhaseLine(const char* name, const PhaseTimes& phase, const CellFacts
                      100 * Share(Share(phase.facts.flops, facts.ops), phase.facts.seconds), OpLine(phase));
 }
 
+template <typename T>
+std::vector<int> Distinct(const std::vector<CellResult>& cells, T ProfileCell::*axis) {
+  std::vector<int> values;
+  for (const CellResult& cell : cells) values.push_back(cell.cell.*axis);
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  return values;
+}
+
+// A figure over two axes that have more than one value each, for every value of the third; darker is larger.
+std::string HeatMap(const std::vector<CellResult>& cells, const char* name, double (*figure)(const CellResult&)) {
+  struct Axis {
+    const char* name;
+    int ProfileCell::*member;
+  };
+  const Axis axes[] = {{"input", &ProfileCell::input}, {"output", &ProfileCell::output}, {"at once", &ProfileCell::concurrency}};
+  std::vector<Axis> wide, rest;
+  for (const Axis& axis : axes) (Distinct(cells, axis.member).size() > 1 && wide.size() < 2 ? wide : rest).push_back(axis);
+  if (wide.size() < 2) return "";
+  double least = 1e300, most = 0;
+  for (const CellResult& cell : cells) least = std::min(least, figure(cell)), most = std::max(most, figure(cell));
+  std::string out;
+  for (const int third : Distinct(cells, rest[0].member)) {
+    out += fmt::format("\n{}, {} {}\n{:>10}", name, rest[0].name, third, wide[0].name);
+    for (const int column : Distinct(cells, wide[1].member)) out += fmt::format(" {:>14}", fmt::format("{} {}", wide[1].name, column));
+    out += "\n";
+    for (const int row : Distinct(cells, wide[0].member)) {
+      out += fmt::format("{:>10}", row);
+      for (const int column : Distinct(cells, wide[1].member)) {
+        const auto it = std::find_if(cells.begin(), cells.end(), [&](const CellResult& cell) {
+          return cell.cell.*wide[0].member == row && cell.cell.*wide[1].member == column && cell.cell.*rest[0].member == third;
+        });
+        if (it == cells.end()) {
+          out += fmt::format(" {:>14}", "-");
+          continue;
+        }
+        const double share = most > least ? std::log(figure(*it) / least) / std::log(most / least) : 0;
+        const std::string shade(2, " .:-=+*#%@"[std::clamp(static_cast<int>(share * 9 + 0.5), 0, 9)]);
+        out += fmt::format(" {:>11} {}", SaySeconds(figure(*it)), shade);
+      }
+      out += "\n";
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string ProfileTable(const ProfileReport& report) {
@@ -75,6 +121,8 @@ std::string ProfileTable(const ProfileReport& report) {
                        cell.cell.concurrency, cell.rounds, range(cell.ttft_s), range(cell.tpot_s), SaySeconds(cell.total_s.value), cell.tok_s.value,
                        cell.prompt_tok_s.value, SayBytes(cell.kv_bytes), BottleneckName(cell.verdict.bottleneck));
   }
+  out += HeatMap(report.cells, "TTFT", [](const CellResult& cell) { return std::max(1e-9, cell.ttft_s.value); });
+  out += HeatMap(report.cells, "TPOT", [](const CellResult& cell) { return std::max(1e-9, cell.tpot_s.value); });
   out += "\nwhere the time goes\n";
   for (const CellResult& cell : report.cells) {
     out += fmt::format("  {}: {}: {}\n", cell.cell.Name(), BottleneckName(cell.verdict.bottleneck), cell.verdict.reason);
@@ -82,9 +130,10 @@ std::string ProfileTable(const ProfileReport& report) {
     out += fmt::format("    queue {}, tokenise {} a prompt, gaps {} median and {} at the 99th percentile{}\n", SaySeconds(cell.queue_s),
                        SaySeconds(cell.tokenize_s), SaySeconds(cell.median_gap_s), SaySeconds(cell.p99_gap_s),
                        cell.joules_a_token ? fmt::format(", {:.2f} J a token", *cell.joules_a_token) : "");
+    if (cell.next) out += fmt::format("    next step: {} ({})\n    test: {}\n", cell.next->what, cell.next->gain, cell.next->test);
     if (cell.errors > 0) out += fmt::format("    ERRORS: {} of {} requests; the first: {}\n", cell.errors, cell.requests, cell.first_error);
   }
-  out += fmt::format("\npredicted by hone plan (constants {}; then fitted to this run)\n", report.before.source);
+  out += fmt::format("\npredicted from the steps of hone plan, scheduled as the engine does (constants {}; then fitted to this run)\n", report.before.source);
   for (const CellResult& cell : report.cells) {
     out += fmt::format("  {:<30} TTFT {} ({:+.0f} %), fitted {} ({:+.0f} %)   TPOT {} ({:+.0f} %), fitted {} ({:+.0f} %)\n", cell.cell.Name(),
                        SaySeconds(cell.predicted_ttft_s), ErrorPercent(cell.predicted_ttft_s, cell.ttft_s.value), SaySeconds(cell.fitted_ttft_s),
@@ -92,8 +141,8 @@ std::string ProfileTable(const ProfileReport& report) {
                        ErrorPercent(cell.predicted_tpot_s, cell.tpot_s.value), SaySeconds(cell.fitted_tpot_s),
                        ErrorPercent(cell.fitted_tpot_s, cell.tpot_s.value));
   }
-  return out + fmt::format("fitted: {:.0f} % of the read roof, {:.0f} % of the peak, {} a step ({})\n", 100 * report.fitted.read_share,
-                           100 * report.fitted.compute_share, SaySeconds(report.fitted.step_overhead_s), report.kernel);
+  return out + fmt::format("fitted: {:.0f} % of the read roof, {:.0f} % of the peak in prefill and {:.0f} % in decode, {} a step ({})\n", 100 * report.fitted.read_share,
+                           100 * report.fitted.compute_share, 100 * report.fitted.decode_share, SaySeconds(report.fitted.step_overhead_s), report.kernel);
 }
 
 std::string ProfileJson(const ProfileReport& report, const Runtime& runtime) {
@@ -115,6 +164,10 @@ std::string ProfileJson(const ProfileReport& report, const Runtime& runtime) {
                         {"ttft_error_percent", Rounded(ErrorPercent(cell.predicted_ttft_s, cell.ttft_s.value))},
                         {"tpot_error_percent", Rounded(ErrorPercent(cell.predicted_tpot_s, cell.tpot_s.value))},
                         {"fitted_ttft_s", Rounded(cell.fitted_ttft_s)}, {"fitted_tpot_s", Rounded(cell.fitted_tpot_s)}};
+    if (cell.next) {
+      row["next_step"] = {{"move", cell.next->move}, {"do", cell.next->what}, {"gain", cell.next->gain},
+                          {"risk", cell.next->risk}, {"test", cell.next->test}, {"undo", cell.next->undo}};
+    }
     if (!cell.first_error.empty()) row["first_error"] = cell.first_error;
     json["cells"].push_back(std::move(row));
   }
