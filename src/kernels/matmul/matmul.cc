@@ -18,7 +18,8 @@
 namespace hone {
 namespace {
 
-constexpr int64_t kMaxRowBlock = 512;         // the accumulator of a worker is then 64 KiB
+constexpr int64_t kMaxRowBlock = 512;         // an accumulator of a worker is then 64 KiB
+constexpr int64_t kTilesToStore = 4;          // whose sums go to y together, 512 bytes a row: rows a power of two apart share sets
 constexpr int64_t kRowBlockBytes = 1 << 20;   // of x: half of a 2 MiB L2
 constexpr int64_t kFewElements = 16384;       // inputs that one thread rounds faster than a barrier takes
 constexpr int64_t kTilesToOwn = 8;            // tiles a thread from which each job keeps the split of Pack
@@ -32,7 +33,7 @@ struct WorkerBuffer {
   alignas(64) float scales[2][kCodeStretch / 16 * kPanelRows];
   alignas(64) float mins[2][kCodeStretch / 16 * kPanelRows];
   alignas(64) float weights[2][kFloatStretch * kPanelRows];
-  alignas(64) float accumulator[kMaxRowBlock * kTileColumns];
+  alignas(64) float accumulators[kTilesToStore][kMaxRowBlock * kTileColumns];
   ReadRanges ahead;  // of few rows: goes on from one call to the next
 };
 
@@ -254,15 +255,47 @@ class TileWork {
     return std::clamp<int64_t>(kRowBlockBytes / row_bytes, 24, kMaxRowBlock);
   }
 
-  // REQUIRES: end - begin <= kMaxRowBlock.
-  void Run(int64_t tile, int64_t begin, int64_t end) {
+  // At most kTilesToStore tiles. REQUIRES: end - begin <= kMaxRowBlock.
+  void Run(int64_t tile_begin, int64_t tile_end, int64_t begin, int64_t end) {
     const int rows = static_cast<int>(end - begin);
-    const bool few = rows <= kFewRows && (job_.m <= kFewRows || !kernel_.few_rows_groups);
-    if (few && kernel_.few_rows != nullptr) {
-      BeginRange(&buffer_.ahead, TileBytes(weight_, tile), TileBytes(weight_, tile + 1));
-      return RunFewRows(tile, begin, rows);
+    const bool few = rows <= kFewRows && (job_.m <= kFewRows || !kernel_.few_rows_groups) && kernel_.few_rows != nullptr;
+    for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+      if (few) {
+        BeginRange(&buffer_.ahead, TileBytes(weight_, tile), TileBytes(weight_, tile + 1));
+        RunFewRows(tile, begin, rows);
+      } else {
+        accumulator_ = buffer_.accumulators[tile - tile_begin];
+        Sum(tile, begin, rows);
+      }
     }
-    std::memset(buffer_.accumulator, 0, sizeof(float) * kTileColumns * rows);
+    if (!few) Store(tile_begin, tile_end, begin, rows);
+  }
+
+  // REQUIRES: the kernel has few_rows, rows <= kFewRows; the tile is in the range that the thread has begun to read.
+  void RunFewRows(int64_t tile, int64_t begin, int rows) {
+    FewRowsTile few{.chunks = TileBytes(weight_, tile),
+                    .ahead = &buffer_.ahead,
+                    .panels = weight_.panels_of(tile),
+                    .k = weight_.k(),
+                    .rows = rows,
+                    .accumulator = buffer_.accumulators[0]};
+    if (input_ != nullptr) {
+      const int64_t k32 = input_->k / 32, groups = input_->k / kernel_.format->group;
+      few.terms = input_->terms, few.term_rows = input_->m;
+      few.x = input_->codes + begin * input_->code_stride, few.x_stride = input_->code_stride;
+      few.x_scales = input_->scales + begin * k32, few.x_scale_stride = k32;
+      few.x_init = sums_->init + begin * groups, few.x_sums = sums_->sums + begin * groups, few.x_group_stride = groups;
+      few.x_groups = sums_->groups;  // all rows of the job
+    } else {
+      few.x_floats = job_.x + begin * job_.x_stride, few.x_floats_stride = job_.x_stride;
+    }
+    kernel_.few_rows(few);
+    Store(tile, tile + 1, begin, rows);
+  }
+
+ private:
+  void Sum(int64_t tile, int64_t begin, int rows) {
+    std::memset(accumulator_, 0, sizeof(float) * kTileColumns * rows);
     panels_ = weight_.panels_of(tile);
     next_ = reinterpret_cast<const uint8_t*>(weight_.Find(tile, 0, 0));
     for (int64_t k0 = 0; k0 < weight_.k(); k0 += kernel_.format->stretch()) {
@@ -282,32 +315,8 @@ class TileWork {
         MultiplyFloats(begin, rows, k0 + part, part_k);
       }
     }
-    Store(tile, begin, rows);
   }
 
-  // REQUIRES: the kernel has few_rows, rows <= kFewRows; the tile is in the range that the thread has begun to read.
-  void RunFewRows(int64_t tile, int64_t begin, int rows) {
-    FewRowsTile few{.chunks = TileBytes(weight_, tile),
-                    .ahead = &buffer_.ahead,
-                    .panels = weight_.panels_of(tile),
-                    .k = weight_.k(),
-                    .rows = rows,
-                    .accumulator = buffer_.accumulator};
-    if (input_ != nullptr) {
-      const int64_t k32 = input_->k / 32, groups = input_->k / kernel_.format->group;
-      few.terms = input_->terms, few.term_rows = input_->m;
-      few.x = input_->codes + begin * input_->code_stride, few.x_stride = input_->code_stride;
-      few.x_scales = input_->scales + begin * k32, few.x_scale_stride = k32;
-      few.x_init = sums_->init + begin * groups, few.x_sums = sums_->sums + begin * groups, few.x_group_stride = groups;
-      few.x_groups = sums_->groups;  // all rows of the job
-    } else {
-      few.x_floats = job_.x + begin * job_.x_stride, few.x_floats_stride = job_.x_stride;
-    }
-    kernel_.few_rows(few);
-    Store(tile, begin, rows);
-  }
-
- private:
   // Unpacks both panels of the next stretch. The bytes after it are asked for on the way, half of them here (ahead_ moves on), half
   // while multiplying.
   void Unpack(int k) {
@@ -339,7 +348,7 @@ class TileWork {
                                          .x = job_.x + begin * job_.x_stride + k0,
                                          .x_stride = job_.x_stride,
                                          .rows = rows,
-                                         .accumulator = buffer_.accumulator,
+                                         .accumulator = accumulator_,
                                          .ahead = ahead_,
                                          .ahead_bytes = ahead_bytes_});
     ahead_bytes_ = 0;
@@ -366,22 +375,25 @@ class TileWork {
                                         .x_sums = sums_->sums + group_at,
                                         .x_group_stride = groups,
                                         .rows = rows,
-                                        .accumulator = buffer_.accumulator,
+                                        .accumulator = accumulator_,
                                         .ahead = ahead_,
                                         .ahead_bytes = ahead_bytes_});
     ahead_bytes_ = 0;
   }
 
-  void Store(int64_t tile, int64_t begin, int rows) {
-    const int64_t n0 = tile * kTileColumns;
-    const int64_t columns = std::min<int64_t>(kTileColumns, weight_.n() - n0);
+  void Store(int64_t tile_begin, int64_t tile_end, int64_t begin, int rows) {
     for (int row = 0; row < rows; ++row) {
-      const float* from = buffer_.accumulator + row * kTileColumns;
-      float* to = job_.y + (begin + row) * job_.y_stride + n0;
-      if (job_.bias == nullptr) {
-        std::memcpy(to, from, sizeof(float) * columns);
-      } else {
-        for (int64_t n = 0; n < columns; ++n) to[n] = from[n] + job_.bias[n0 + n];
+      float* y = job_.y + (begin + row) * job_.y_stride;
+      for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+        const float* from = buffer_.accumulators[tile - tile_begin] + row * kTileColumns;
+        const int64_t n0 = tile * kTileColumns, columns = std::min<int64_t>(kTileColumns, weight_.n() - n0);
+        if (job_.bias != nullptr) {
+          for (int64_t n = 0; n < columns; ++n) y[n0 + n] = from[n] + job_.bias[n0 + n];
+        } else if (columns == kTileColumns) {
+          std::memcpy(y + n0, from, sizeof(float) * kTileColumns);
+        } else {
+          std::memcpy(y + n0, from, sizeof(float) * columns);
+        }
       }
     }
   }
@@ -390,6 +402,7 @@ class TileWork {
   const PackedMatrix& weight_;
   const MatmulKernel& kernel_;
   WorkerBuffer& buffer_;
+  float* accumulator_ = nullptr;    // of the current tile
   const RoundedInput* input_ = nullptr;
   const GroupSums* sums_ = nullptr;
   const int chunk_bytes_ = static_cast<int>(kernel_.format->chunk_bytes());
@@ -418,12 +431,16 @@ void RunUnits(const State& s, const PlannedJob& planned, int64_t begin, int64_t 
   if (parts > 1) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t part = unit % parts, row_end = m * (part + 1) / parts;
-      for (int64_t row = m * part / parts; row < row_end; row += block) work.Run(unit / parts, row, std::min(row_end, row + block));
+      for (int64_t row = m * part / parts; row < row_end; row += block) {
+        work.Run(unit / parts, unit / parts + 1, row, std::min(row_end, row + block));
+      }
     }
     return;
   }
   for (int64_t row = 0; row < m; row += block) {
-    for (int64_t tile = begin; tile < end; ++tile) work.Run(tile, row, std::min(m, row + block));
+    for (int64_t tile = begin; tile < end; tile += kTilesToStore) {
+      work.Run(tile, std::min(end, tile + kTilesToStore), row, std::min(m, row + block));
+    }
   }
 }
 
