@@ -50,7 +50,7 @@ class PlanCommand : public Command {
     flags.Add("--input", input_, "tokens of a prompt (default 512)")->range(1, 1 << 24)->group(load);
     flags.Add("--output", output_, "tokens of an answer (default 128)")->range(1, 1 << 24)->group(load);
     flags.Add("--concurrency", concurrency_, "requests at once (default 1)")->range(1, 1 << 20)->group(load);
-    flags.Add("--shared", shared_, "tokens that prompts begin with in common")->range(0, 1 << 24)->group(load);
+    flags.Add("--shared-input", shared_, "tokens that prompts begin with in common")->range(0, 1 << 24)->group(load);
     flags.Add("--batch", batches_, "predict for so many at once (default 1,8,32)")->delimiter(',')->range(1, 1 << 20)->group(load);
     const char* asked = "What is asked (then --steps plans how to get there)";
     flags.Add("--ttft", ttft_, "longest time to the first token, as 500ms")->group(asked);
