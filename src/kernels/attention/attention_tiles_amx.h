@@ -4,6 +4,8 @@
 // Tiles 0-3 hold sums (16 x 16 F32), 4-5 left operands (16 rows x 32 BF16), 6-7 right operands (16 pairs x 16 columns). With one
 // tile of rows ("kTiles == 1") only 0-3 and 4 are as high as there are rows: TDPBF16PS costs by rows.
 //
+// Keys and values come from L2 and are loaded past L1, where weights and sums stay.
+//
 // g++ 12 believes that LDTILECFG reads 8 bytes and TILELOADD none: the configurations are constants, and whoever writes what tiles
 // will load calls TilesSeeMemory first.
 #pragma once
@@ -51,9 +53,9 @@ inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, cons
   const uint16_t* q1 = q + int64_t{steps} * 512;
   for (int step = 0; step < steps; ++step, q += 512, q1 += 512, keys += 2048) {
     _tile_loadd(4, q, 64);
-    _tile_loadd(6, keys, 128);
+    _tile_stream_loadd(6, keys, 128);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, keys + 64, 128);
+    _tile_stream_loadd(7, keys + 64, 128);
     _tile_dpbf16ps(1, 4, 7);
     if constexpr (kTiles == 2) {
       _tile_loadd(5, q1, 64);
@@ -129,12 +131,12 @@ inline void ValueTiles(const uint16_t* weights, int blocks, const std::byte* con
   for (int b = 0; b < blocks; ++b, weights += 1024) {
     const std::byte* v = values[b] + column_bytes;
     _tile_loadd(4, weights, 64);
-    _tile_loadd(6, v, stride);
+    _tile_stream_loadd(6, v, stride);
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (kTiles == 2) {
       _tile_loadd(5, weights + 512, 64);
       if constexpr (kColumns == 2) {
-        _tile_loadd(7, v + 64, stride);
+        _tile_stream_loadd(7, v + 64, stride);
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
@@ -143,7 +145,7 @@ inline void ValueTiles(const uint16_t* weights, int blocks, const std::byte* con
       }
     } else {
       if constexpr (kColumns > 1) {
-        _tile_loadd(7, v + 64, stride);
+        _tile_stream_loadd(7, v + 64, stride);
         _tile_dpbf16ps(1, 4, 7);
       }
       if constexpr (kColumns > 2) {
