@@ -8,6 +8,7 @@
 #include "compress/gguf/mixture.h"
 #include "kernels/dequantize/dequantize.h"
 #include "models/gguf_export.h"
+#include "models/model.h"
 
 namespace hone {
 namespace {
@@ -89,7 +90,9 @@ std::unique_ptr<TensorSource> SourceFromGguf(std::shared_ptr<const Checkpoint> c
 
 Result<std::unique_ptr<TensorSource>> SourceFromFolder(
     std::shared_ptr<const Checkpoint> checkpoint, const std::vector<std::pair<std::string, GgufValue>>& vocabulary) {
-  HONE_TRY(GgufExport model, GgufExport::Make(checkpoint, std::nullopt));
+  // Quantised matrices are read as what they mean.
+  HONE_TRY(const bool quantized, IsQuantizedFolder(*checkpoint));
+  HONE_TRY(GgufExport model, GgufExport::Make(checkpoint, quantized ? std::optional(DType::kF32) : std::nullopt));
   return std::unique_ptr<TensorSource>(
       std::make_unique<FolderSource>(std::move(model), checkpoint->path(), vocabulary));
 }

@@ -85,6 +85,9 @@ class Impl final : public GptqGguf {
   Impl(LayerWalk& walk, const std::string& path) : walk_(walk), path_(WorkPath(path)) {}
 
   Result<void> Prepare(const QuantizePlan& plan) {
+    if (walk_.map().quantized()) {
+      return Unsupported(walk_.checkpoint().path() + ": quantised already; --method gptq starts from the original model");
+    }
     std::map<std::string, const TensorPlan*> planned;
     for (const TensorPlan& tensor : plan.tensors) planned[tensor.name] = &tensor;
     units_ = ListLayerUnits(walk_.map(), true);

@@ -76,7 +76,7 @@ class Job {
         offset += work_.pieces()[i];
         report_.units[i].resumed = true;
       }
-      if (end > resumed_) HONE_RETURN_IF_ERROR(QuantizeLayer(layer, std::max(begin, resumed_), end));
+      if (end > resumed_) HONE_RETURN_IF_ERROR(QuantizeLayer(layer, begin, end));
       if (layer + 1 < walk_.config().layers) HONE_RETURN_IF_ERROR(Advance(layer));
       replaced_.clear();
       begin = end;
@@ -115,6 +115,7 @@ class Job {
   // What the layer's matrices are now: quantised where that is done.
   TensorView Replacement(const Weight& weight) const {
     for (const auto& [i, tensor] : replaced_) {
+      if (i >= replace_below_) continue;
       int64_t row = 0;
       for (const std::string& part : units_[i].parts) {
         const int64_t rows = walk_.map().Find(part)->view.shape[0];
@@ -131,6 +132,7 @@ class Job {
 
   // All sequences through the layer as it is now.
   Result<void> Advance(int layer) {
+    replace_below_ = units_.size();
     HONE_RETURN_IF_ERROR(LoadLayer(layer));
     const int64_t width = walk_.config().width;
     float* x = x_.data();
@@ -167,13 +169,18 @@ class Job {
   Result<void> QuantizeLayer(int layer, size_t begin, size_t end) {
     const auto passes = Passes(begin, end);
     double done = 0;
+    size_t at = begin;
     for (const auto& inputs : passes) {
+      // What a pass sees does not depend on where an earlier run was stopped.
+      replace_below_ = at;
+      while (at < end && std::find(inputs.begin(), inputs.end(), units_[at].input) != inputs.end()) ++at;
+      if (at <= resumed_) continue;
       HONE_RETURN_IF_ERROR(LoadLayer(layer));
       HONE_RETURN_IF_ERROR(Collect(layer, begin, end, inputs, done, 0.4 / static_cast<double>(passes.size())));
       done += 0.4 / static_cast<double>(passes.size());
       for (const std::string& input : inputs) {
         for (size_t i = begin; i < end; ++i) {
-          if (units_[i].input != input) continue;
+          if (units_[i].input != input || i < resumed_) continue;
           if (!Tell(layer, done, units_[i].name)) return Stopped();
           HONE_RETURN_IF_ERROR(Quantize(i));
           done += 0.45 / static_cast<double>(end - begin);
@@ -384,6 +391,7 @@ class Job {
   std::vector<float> x_;         // [tokens][D]: all sequences before the current layer
   std::vector<int> chunk_rows_;
   std::map<size_t, Tensor> replaced_;  // quantised units of the layer, as they read back
+  size_t replace_below_ = 0;           // the units that the layer is loaded with as quantised
   std::map<std::string, std::unique_ptr<SecondMoments>> moments_;
   std::map<std::string, GptqFactor> factors_;  // of the input at hand
 };
