@@ -253,7 +253,8 @@ void Attend(Step& step, const LayerWeights& weights) {
              .scale = config.attention_scale,
              .soft_cap = config.attention_soft_cap,
              .window = weights.config->window,
-             .exact = step.exact},
+             .exact = step.exact,
+             .fastest_for_few = !step.deterministic},
             step.runtime.isa, *step.runtime.threads);
 }
 

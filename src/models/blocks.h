@@ -76,6 +76,7 @@ struct Step {
   float *x, *h, *y;              // [T][D]
   float *q, *k, *v, *attention;  // [T][H * E], [T][G * E], [T][G * E], [T][H * E]
   bool exact = false;            // LoadOptions::exact
+  bool deterministic = false;    // LoadOptions::deterministic
 };
 Step BeginStep(const ModelConfig& config, const Runtime& runtime, const ForwardBatch& batch, const KvLayers& kv,
                RopeTables& ropes, StepScratch& scratch);

@@ -119,6 +119,7 @@ class Decoder final : public Model {
     if (batch.tokens.empty()) return;
     Step step = BeginStep(config_, runtime_, batch, kv, ropes_, scratch_);
     step.exact = options_.exact;
+    step.deterministic = options_.deterministic;
     scratch_.times = op_times_;
     Embed(step, weights_.embedding);
     if (states != nullptr) (*states)(0, step.x);

@@ -42,6 +42,15 @@ bool TakesTiles(const KvView& kv, bool exact) {
   return !exact && kv.type != KvType::kF32 && kv.head_width <= kAmxHeadWidth;
 }
 
+// Tiles read a copy of an I8 cache in BF16, made once a call: for so few flat rows of all sequences F32 arithmetic, which widens
+// codes in registers, takes half the time.
+constexpr int kFewFlatRows = 8;
+bool FewRowsOfCodes(std::span<const AttentionJob> jobs, int heads) {
+  return std::all_of(jobs.begin(), jobs.end(), [heads](const AttentionJob& job) {
+    return job.kv.type == KvType::kI8 && job.rows * (heads / job.kv.kv_heads) <= kFewFlatRows;
+  });
+}
+
 const Kernels& Choose(Isa isa, bool tiles) {
   for (const Kernels& kernels : kKernels) {
     if (isa >= kernels.level && (tiles || kernels.level != Isa::kAmx)) return kernels;
@@ -316,6 +325,7 @@ void Attention(std::span<const AttentionJob> jobs, const AttentionParams& params
     HONE_CHECK(job.kv.kv_heads >= 1 && params.heads % job.kv.kv_heads == 0);
     tiles = tiles && TakesTiles(job.kv, params.exact);
   }
+  tiles = tiles && !(params.fastest_for_few && FewRowsOfCodes(jobs, params.heads));
   Plan plan(jobs, params, Choose(isa, tiles));
   plan.SizeTiles(threads.count());
   plan.Measure();

@@ -41,6 +41,9 @@ struct AttentionParams {
   int window = 0;            // a token sees itself and the window - 1 before it; 0: all
   const float* sinks = nullptr;  // [H], or nullptr
   bool exact = false;        // F32 arithmetic at every ISA level
+  // Calls of few rows alone may take the arithmetic that is fastest for them (AMX machines: F32 for an I8 cache). Then the bits of
+  // a row depend on how many rows the call has.
+  bool fastest_for_few = false;
 };
 
 // Writes k and v rows (F32, row i at k + i * k_stride: [G][E]) of positions first_position + i into the cache.

@@ -388,6 +388,20 @@ TEST_P(AttentionTest, ExactIsF32Arithmetic) {
   EXPECT_FALSE(SameBits(rounded, plain));
 }
 
+// A few rows alone of an I8 cache take F32 arithmetic where the caller leaves the choice; all others what they always take.
+TEST_P(AttentionTest, FastestForFewRows) {
+  if (isa() != Isa::kAmx) return;
+  for (const KvType type : {KvType::kI8, KvType::kBF16}) {
+    for (const int rows : {1, 4, 5, 40}) {
+      Sequence s(rows, 4, 2, 64, type, 11);
+      AttentionParams params{4, 0.2f, 0, 0, nullptr};
+      const std::vector<float> always = s.Whole(params, isa(), two_), f32 = s.Whole(params, Isa::kAvx512, two_);
+      params.fastest_for_few = true;
+      EXPECT_TRUE(SameBits(s.Whole(params, isa(), two_), type == KvType::kI8 && rows <= 4 ? f32 : always)) << rows;
+    }
+  }
+}
+
 // Large scores: the weights are one-hot to F32, and the output is that token's value, exactly.
 TEST_P(AttentionTest, OneHotWeightsCopyTheValue) {
   Sequence s(70, 1, 1, 32, KvType::kF32, 9);
