@@ -12,6 +12,7 @@
 #include "cli/exit_codes.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/loaded_model.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
 #include "compress/folder/quantize_folder.h"
@@ -92,10 +93,12 @@ std::string Table(const FolderRequest& request, const FolderPlan& plan) {
                             FormatBytes(plan.peak_memory_bytes));
 }
 
-std::string Json(const FolderRequest& request, const FolderPlan& plan, const FolderReport* report) {
+std::string Json(const FolderRequest& request, const FolderPlan& plan, const FolderReport* report,
+                 const Quality* quality = nullptr) {
   nlohmann::ordered_json json = {
       {"out", request.out}, {"method", request.scheme.method}, {"format", request.scheme.format}};
-  if (request.scheme.method == "rtn" || request.scheme.method == "gptq") {
+  if (request.scheme.method == "rtn" || request.scheme.method == "gptq" ||
+      request.scheme.method == "awq") {
     json["bits"] = request.scheme.bits;
     json["group"] = request.scheme.group;
     json["symmetric"] = request.scheme.symmetric;
@@ -118,6 +121,7 @@ std::string Json(const FolderRequest& request, const FolderPlan& plan, const Fol
     json["worst"] = nlohmann::ordered_json::array();
     for (const size_t i : Worst(*report)) json["worst"].push_back(plan.tensors[i].name);
   }
+  if (quality != nullptr && request.measure) json["quality"] = nlohmann::ordered_json::parse(QualityJson(*quality));
   json["tensors"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     const FolderTensor& t = plan.tensors[i];
@@ -158,6 +162,41 @@ std::string LayerwiseText(const LayerwiseReport& report) {
   return text;
 }
 
+namespace {
+
+Result<FolderScales> FindScales(const FolderRequest& request, const std::shared_ptr<const Checkpoint>& checkpoint,
+                                const CommonFlags& flags, const Runtime& runtime, ProgressLine& progress) {
+  FolderScales found;
+  HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));
+  HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint, flags.pre));
+  HONE_TRY(const CalibrationText text, ReadCalibrationText(request.calibration, *tokenizer, config));
+  HONE_TRY(const auto walk, LayerWalk::Open(checkpoint, runtime, text.chunk_tokens));
+  HONE_RETURN_IF_ERROR(CheckMemory(*checkpoint, 0));
+  const bool awq = request.scheme.method == "awq";
+  {
+    HONE_TRY(const auto model,
+             Model::Load(checkpoint, runtime, {.max_rows = text.chunk_tokens, .max_context = text.chunk_tokens}));
+    HONE_TRY(found.stats, CollectInputStats(*model, walk->map(), text, awq ? 256 : 1, [&](double share) {
+               progress.Update(share, "reading inputs");
+               return !Interrupted();
+             }));
+  }
+  const std::vector<LayerUnit> units = ListLayerUnits(walk->map(), false);
+  if (awq) {
+    HONE_TRY(found.scales, AwqScales(walk->map(), units, found.stats, request.scheme.bits, request.scheme.group,
+                                     [&](double share) {
+                                       progress.Update(share, "searching scales");
+                                       return !Interrupted();
+                                     },
+                                     runtime));
+  } else {
+    HONE_TRY(found.scales, SmoothQuantScales(walk->map(), units, found.stats, request.smoothing, runtime));
+  }
+  return found;
+}
+
+}  // namespace
+
 Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& flags) {
   const std::string out = CleanPath(request.out);
   HONE_TRY(const auto format, MakeLinearFormat(request.scheme));
@@ -179,6 +218,8 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     plan.peak_memory_bytes = std::max(
         plan.peak_memory_bytes, LayerwiseMemory(config, ListLayerUnits(walk->map(), false), text, request.layerwise));
   }
+  const bool scaled = request.scheme.method == "awq" || request.scheme.method == "smoothquant";
+  if (scaled) plan.peak_memory_bytes += plan.bytes_before;  // the model runs as a whole
   if (request.plan_only) {
     WriteOut(flags.json ? Json(request, plan, nullptr) : Table(request, plan));
     return kExitDone;
@@ -189,6 +230,11 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     progress.Update(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0, stage);
     return !Interrupted();
   };
+  FolderScales scales;
+  if (scaled) {
+    HONE_TRY(scales, FindScales(request, checkpoint, flags, runtime->runtime(), progress));
+    run.scales = &scales;
+  }
   if (walk != nullptr) {
     run.gptq = &gptq;
     gptq.options.progress = [&](double share, const std::string& what) {
@@ -199,6 +245,12 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   HONE_TRY(const FolderReport report,
            QuantizeFolder(*checkpoint, *format, request.scheme, plan, out, run, runtime->runtime()));
   progress.Clear();
+  Quality quality;
+  if (request.measure && !Interrupted()) {
+    QualityRequest wanted = request.quality;
+    wanted.original = request.in, wanted.result = out;
+    HONE_TRY(quality, MeasureQuality(wanted, flags, runtime->runtime()));
+  }
   if (!flags.quiet) {
     std::string summary =
         fmt::format("{}: {} in {}, {}; relative error of the weights {:.4f}; {:.1f} s and {:.1f} s to verify\n", out,
@@ -208,10 +260,10 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
       summary += fmt::format("  {:<50} error {:.4f}, at most {:.3g}\n", plan.tensors[i].name, report.relative_error[i],
                           report.max_error[i]);
     }
-    summary += LayerwiseText(report.layerwise);
+    summary += LayerwiseText(report.layerwise) + (request.measure ? QualityText(quality) : "");
     std::fputs(summary.c_str(), stderr);
   }
-  if (flags.json) WriteOut(Json(request, plan, &report));
+  if (flags.json) WriteOut(Json(request, plan, &report, &quality));
   return kExitDone;
 }
 

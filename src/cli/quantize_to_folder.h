@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "cli/calibration_text.h"
 #include "cli/common_flags.h"
+#include "cli/quantize_quality.h"
 #include "compress/folder/linear_format.h"
 #include "compress/layerwise/layer_quantizer.h"
 
@@ -17,6 +18,9 @@ struct FolderRequest {
   LinearScheme scheme;
   CalibrationFlags calibration;     // gptq
   LayerwiseOptions layerwise;       // gptq; progress is set here
+  double smoothing = 0.5;           // smoothquant's alpha
+  QualityRequest quality;  // original and result are filled in here
+  bool measure = true;
   bool plan_only = false, resume = false, force = false;
 };
 

@@ -49,7 +49,7 @@ class Quantize : public testing::Test {
 
 TEST_F(Quantize, AKilledJobGoesOnToTheSameBytes) {
   const std::string whole = folder_ + "whole.gguf", killed = folder_ + "killed.gguf";
-  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(whole) + "--type Q4_K_M --threads 1"), 0) << Err();
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(whole) + "--type Q4_K_M --threads 1 --no-measure"), 0) << Err();
   // Killed later and later, until it is done before it is killed.
   int kills = 0;
   for (int after_ms = 5; after_ms < 5000; after_ms = after_ms * 3 / 2) {
@@ -57,7 +57,7 @@ TEST_F(Quantize, AKilledJobGoesOnToTheSameBytes) {
     const pid_t child = fork();
     if (child == 0) {
       if (freopen("/dev/null", "w", stderr) == nullptr) _exit(126);
-      execl(HONE_PROGRAM, "hone", "quantize", builtin_.c_str(), killed.c_str(), "--type", "Q4_K_M", "--threads", "1",
+      execl(HONE_PROGRAM, "hone", "quantize", builtin_.c_str(), killed.c_str(), "--type", "Q4_K_M", "--threads", "1", "--no-measure",
             resume ? "--resume" : nullptr, nullptr);
       _exit(127);
     }
@@ -132,6 +132,23 @@ TEST_F(Quantize, FoldersAreWrittenAndPlansWriteNothing) {
   ASSERT_EQ(Hone("quantize" + Quoted(base) + Quoted(out + "/") + "--method rtn --group 32 --json"), 0) << Err();
   EXPECT_EQ(nlohmann::json::parse(Out())["tensors"].size(), 14u);
   EXPECT_TRUE(fs::exists(out + "/model.safetensors") && fs::exists(out + "/config.json"));
+}
+
+TEST_F(Quantize, GptqMakesBothKindsOfOutputAndSaysWhatItCost) {
+  const std::string text = HONE_SOURCE_DIR "/assets/builtin/tasks/calibration.txt", gguf = folder_ + "g.gguf";
+  const std::string common = "--method gptq --calibration" + Quoted(text) + "--chunks 8 --json ";
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(gguf) + "--type Q4_K_S " + common), 0) << Err();
+  const auto swept = nlohmann::json::parse(Out());
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "p.gguf") + "--type Q4_K_S --json"), 0) << Err();
+  const auto plain = nlohmann::json::parse(Out());
+  EXPECT_EQ(swept["bytes"], plain["bytes"]);
+  EXPECT_GT(swept["quality"]["ppl"].get<double>(), 1);
+  EXPECT_GT(swept["quality"]["decode_tok_s"][1].get<double>(), 0);
+  EXPECT_FALSE(fs::exists(gguf + ".gptq.partial"));
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "w4") + "--bits 4 --group 64 " + common), 0) << Err();
+  const auto report = nlohmann::json::parse(Out());
+  EXPECT_EQ(report["calibration"]["tokens"], 8 * 512);
+  for (const auto& tensor : report["tensors"]) EXPECT_LT(tensor["output_error"].get<double>(), 0.3);
 }
 
 TEST_F(Quantize, ADamagedModelLeavesNothingToResume) {
