@@ -1,4 +1,4 @@
-// See gated_product.h. A thread takes units: a block of rows by four tiles of gate and the same four of up, whose sums together
+// See gated_product.h. A thread takes units: a block of rows by eight tiles of gate and the same eight of up, whose sums together
 // take the room of one block of many_rows.h; then, after a barrier, blocks of down.
 #include "kernels/matmul/gated_product.h"
 
@@ -52,21 +52,16 @@ bool GatedProduct::Run(const GatedJob& job, ThreadPool& threads) {
   if (state_->buffers.size() < stride * threads.count()) state_->buffers = Buffer(stride * threads.count());
 
   const auto unit = [&](int64_t tile, int64_t row, ManyRowsBuffer& buffer) {
-    BlockOfRows block{.weight = gate,
-                      .bias = job.gate_bias,
-                      .input = x,
-                      .tile_begin = tile,
-                      .tile_end = std::min(gate.tile_count(), tile + kTilesOfUnit),
-                      .row_begin = row,
-                      .row_end = std::min(job.m, row + ManyRowsBuffer::kRows)};
-    SumBlock(block, inputs, buffer.sums, buffer);
-    const BlockOfRows with_up{up, job.up_bias, x, block.tile_begin, block.tile_end, block.row_begin, block.row_end};
-    SumBlock(with_up, inputs, buffer.sums + kTilesOfUnit, buffer);
+    const int64_t tile_end = std::min(gate.tile_count(), tile + kTilesOfUnit), tiles = tile_end - tile;
+    const int64_t row_end = std::min(job.m, row + ManyRowsBuffer::kRows);
+    const BlockOfRows blocks[] = {{gate, job.gate_bias, x, tile, tile_end, row, row_end},
+                                  {up, job.up_bias, x, tile, tile_end, row, row_end}};
+    SumBlocks(blocks, inputs, buffer);
     constexpr int64_t kFloats = kRowsOfBlock * kTileColumns;
-    for (int64_t i = 0; i < block.tile_end - tile; ++i) {
-      for (int64_t at = 0; at < Ceil(block.row_end - row, kRowsOfBlock); ++at) {
+    for (int64_t i = 0; i < tiles; ++i) {
+      for (int64_t at = 0; at < Ceil(row_end - row, kRowsOfBlock); ++at) {
         float* sums = buffer.sums[i] + at * kFloats;
-        (*job.activate)(sums, buffer.sums[kTilesOfUnit + i] + at * kFloats, kFloats);
+        (*job.activate)(sums, buffer.sums[tiles + i] + at * kFloats, kFloats);
         bf16.round_sums(sums, inputs.TileAt(hidden, row / kRowsOfBlock + at, tile + i));
       }
     }

@@ -148,42 +148,48 @@ uint8_t* TiledInputs::TileAt(int index, int64_t row_block, int64_t step) const {
   return const_cast<uint8_t*>(At(index, k0, row_block)) + (step - k0 / kStepK) * kTileBytes;
 }
 
-void SumBlock(const BlockOfRows& block, const TiledInputs& inputs, float (*sums)[ManyRowsBuffer::kRows * kTileColumns],
-              ManyRowsBuffer& buffer) {
-  const PackedMatrix& w = block.weight;
-  const int64_t k_end = std::max<int64_t>(w.k(), 1);  // K of 0: y is the bias
-  const int64_t tiles = block.tile_end - block.tile_begin, row_blocks = Ceil(block.row_end - block.row_begin, kRowsOfBlock);
+void SumBlocks(std::span<const BlockOfRows> blocks, const TiledInputs& inputs, ManyRowsBuffer& buffer) {
+  const BlockOfRows& first = blocks.front();
+  const int64_t k_all = first.weight.k(), k_end = std::max<int64_t>(k_all, 1);  // K of 0: y is the bias
+  const int64_t row_blocks = Ceil(first.row_end - first.row_begin, kRowsOfBlock);
+  int64_t tiles = 0;
+  for (const BlockOfRows& block : blocks) tiles += block.tile_end - block.tile_begin;
   for (int64_t k0 = 0; k0 < k_end; k0 += kBf16Stretch) {
-    const int steps = static_cast<int>(Ceil(std::min<int64_t>(kBf16Stretch, w.k() - k0), kStepK));
-    for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
-      const uint8_t* weights = steps > 0 ? Unpack(w, tile, k0, buffer) : nullptr;
-      StretchBytes next{nullptr, 0};
-      if (tile + 1 < block.tile_end) {
-        next = BytesOf(w, tile + 1, k0);
-      } else if (k0 + kBf16Stretch < w.k()) {
-        next = BytesOf(w, block.tile_begin, k0 + kBf16Stretch);
-      } else if (block.tile_end < w.tile_count()) {
-        next = BytesOf(w, block.tile_end, 0);
+    const int steps = static_cast<int>(Ceil(std::min<int64_t>(kBf16Stretch, k_all - k0), kStepK));
+    // x of the next stretch comes from L3, a part with each tile.
+    const int64_t next_k0 = k0 + kBf16Stretch < k_all ? k0 + kBf16Stretch : 0;
+    const int64_t x_part = row_blocks * Ceil(std::min<int64_t>(kBf16Stretch, k_all - next_k0), kStepK) * kTileBytes / tiles;
+    const uint8_t* x = steps > 0 ? inputs.At(first.input, k0, first.row_begin / kRowsOfBlock) : nullptr;
+    const uint8_t* x_ahead = x_part > 0 ? inputs.At(first.input, next_k0, first.row_begin / kRowsOfBlock) : nullptr;
+    int64_t at = 0;
+    for (const BlockOfRows& block : blocks) {
+      const PackedMatrix& w = block.weight;
+      for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile, ++at, x_ahead += x_part) {
+        const uint8_t* weights = steps > 0 ? Unpack(w, tile, k0, buffer) : nullptr;
+        StretchBytes next{nullptr, 0};
+        if (tile + 1 < block.tile_end) {
+          next = BytesOf(w, tile + 1, k0);
+        } else if (&block != &blocks.back()) {
+          next = BytesOf((&block + 1)->weight, (&block + 1)->tile_begin, k0);
+        } else if (k0 + kBf16Stretch < k_all) {
+          next = BytesOf(first.weight, first.tile_begin, k0 + kBf16Stretch);
+        } else if (first.tile_end < first.weight.tile_count()) {
+          next = BytesOf(first.weight, first.tile_end, 0);
+        }
+        alignas(64) float bias[kTileColumns] = {};
+        const int64_t n0 = tile * kTileColumns;
+        if (block.bias != nullptr) std::memcpy(bias, block.bias + n0, sizeof(float) * std::min<int64_t>(kTileColumns, w.n() - n0));
+        w.many_rows()->multiply({.x = x,
+                                 .weights = weights,
+                                 .steps = steps,
+                                 .row_blocks = static_cast<int>(row_blocks),
+                                 .sums = buffer.sums[at],
+                                 .bias = k0 == 0 ? bias : nullptr,
+                                 .ahead = next.begin,
+                                 .ahead_bytes = static_cast<int>(next.bytes),
+                                 .x_ahead = x_ahead,
+                                 .x_ahead_bytes = static_cast<int>(x_part)});
       }
-      // x of the next stretch comes from L3 in equal parts.
-      const int64_t next_k0 = k0 + kBf16Stretch < w.k() ? k0 + kBf16Stretch : 0;
-      const int64_t x_bytes = row_blocks * Ceil(std::min<int64_t>(kBf16Stretch, w.k() - next_k0), kStepK) * kTileBytes;
-      const int64_t x_part = x_bytes / tiles;
-      alignas(64) float bias[kTileColumns] = {};
-      const int64_t n0 = tile * kTileColumns;
-      if (block.bias != nullptr) std::memcpy(bias, block.bias + n0, sizeof(float) * std::min<int64_t>(kTileColumns, w.n() - n0));
-      w.many_rows()->multiply({.x = steps > 0 ? inputs.At(block.input, k0, block.row_begin / kRowsOfBlock) : nullptr,
-                               .weights = weights,
-                               .steps = steps,
-                               .row_blocks = static_cast<int>(row_blocks),
-                               .sums = sums[tile - block.tile_begin],
-                               .bias = k0 == 0 ? bias : nullptr,
-                               .ahead = next.begin,
-                               .ahead_bytes = static_cast<int>(next.bytes),
-                               .x_ahead = x_bytes > 0 ? inputs.At(block.input, next_k0, block.row_begin / kRowsOfBlock) +
-                                                            (tile - block.tile_begin) * x_part
-                                                      : nullptr,
-                               .x_ahead_bytes = static_cast<int>(x_part)});
     }
   }
 }
@@ -193,7 +199,7 @@ namespace {
 // A block of a job. The sums go to y at the end, a kilobyte of a row at a time: rows of y often lie a power of two apart, so that
 // the 32 of a tile would share sets of the cache.
 void RunBlock(const MatmulJob& job, const TiledInputs& inputs, const BlockOfRows& block, ManyRowsBuffer& buffer) {
-  SumBlock(block, inputs, buffer.sums, buffer);
+  SumBlocks({&block, 1}, inputs, buffer);
   const int64_t n0 = block.tile_begin * kTileColumns;
   job.weight->many_rows()->store(
       {.sums = buffer.sums[0],

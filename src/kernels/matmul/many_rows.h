@@ -80,17 +80,16 @@ struct ManyRowsBuffer {
   alignas(64) float sums[kTiles][kRows * kTileColumns];
 };
 
-// Sums of one block: at most ManyRowsBuffer::kTiles tiles of a weight by at most kRows rows from row_begin, a multiple of 32, all of
-// K. sums[i], of kRows * kTileColumns floats, belongs to tile tile_begin + i and lies as Bf16Tile::sums says. REQUIRES: the thread's
-// tiles are configured.
+// A block: tiles of a weight by at most ManyRowsBuffer::kRows rows from row_begin, a multiple of 32, all of K.
 struct BlockOfRows {
   const PackedMatrix& weight;
   const float* bias;  // or nullptr
   int input;
   int64_t tile_begin, tile_end, row_begin, row_end;
 };
-void SumBlock(const BlockOfRows& block, const TiledInputs& inputs, float (*sums)[ManyRowsBuffer::kRows * kTileColumns],
-              ManyRowsBuffer& buffer);
+// Sums of blocks of the same input, rows and K, together at most ManyRowsBuffer::kTiles tiles: those of tile i of them all to
+// buffer.sums[i], which lies as Bf16Tile::sums says. REQUIRES: the thread's tiles are configured.
+void SumBlocks(std::span<const BlockOfRows> blocks, const TiledInputs& inputs, ManyRowsBuffer& buffer);
 
 // Tiles [tile_begin, tile_end) of the job's weight by rows [row_begin, row_end). row_begin is a multiple of 32.
 // The calling thread's tiles are configured on the way in and released on the way out.
