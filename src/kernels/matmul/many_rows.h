@@ -35,7 +35,7 @@ const Bf16Arithmetic* FindBf16Arithmetic(DType type, Isa isa);
 
 // Rows of a job from which this path is faster, measured: unpacking costs as much as 16 to 20 rows of int8 products; floats leave
 // it to the kernels of few rows first (few_rows.h).
-constexpr int64_t kManyRows = 20, kManyRowsOfFloats = 9;
+constexpr int64_t kManyRows = 20, kManyRowsOfFloats = 5;
 
 // Rows of x as BF16 tiles, shared by the jobs that multiply them:
 //   [stretch of K][row block][step][tile], row blocks of 16 rows
