@@ -45,6 +45,11 @@ class ConvertCommand : public Command {
     if (checkpoint->is_folder() && to_gguf) {
       HONE_RETURN_IF_ERROR(FolderToGguf(checkpoint));
     } else if (checkpoint->is_folder()) {
+      HONE_TRY(const bool quantized, IsQuantizedFolder(*checkpoint));
+      if (quantized) {
+        return Unsupported(checkpoint->path() + ": its matrices are quantised; into a GGUF file (OUT *.gguf) --type bf16, f16 or "
+                           "f32 dequantises them");
+      }
       HONE_RETURN_IF_ERROR(FolderToFolder(*checkpoint));
     } else if (to_gguf) {
       HONE_RETURN_IF_ERROR(GgufToGguf(*checkpoint));

@@ -20,16 +20,34 @@ using nlohmann::ordered_json;
 
 struct Weights {
   uint64_t parameters = 0, bytes = 0;
-  std::map<std::string_view, std::pair<uint64_t, uint64_t>> by_type;  // type: tensors, bytes
+  std::map<std::string, std::pair<uint64_t, uint64_t>> by_type;  // type: tensors, bytes
+  uint64_t packed_bytes = 0;        // as the model runs
+  std::vector<WeightInfo> list;     // of a quantised folder: what its tensors mean
   double bits_per_weight() const { return parameters > 0 ? 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters) : 0; }
 };
 
 Weights Count(const Checkpoint& checkpoint) {
   Weights weights;
+  const Result<bool> quantized = IsQuantizedFolder(checkpoint);
+  auto list = quantized && *quantized ? ListWeights(checkpoint) : Result<std::vector<WeightInfo>>(std::vector<WeightInfo>());
+  if (list && !list->empty()) {
+    weights.list = std::move(*list);
+    for (const WeightInfo& weight : weights.list) {
+      weights.parameters += weight.shape.elements();
+      weights.bytes += weight.file_bytes;
+      weights.packed_bytes += weight.bytes();
+      auto& [tensors, bytes] = weights.by_type[weight.quantized ? weight.stored + ", runs as " + std::string(Info(weight.type).name)
+                                                                : weight.stored];
+      ++tensors;
+      bytes += weight.file_bytes;
+    }
+    return weights;
+  }
   for (const NamedTensor& tensor : checkpoint.tensors()) {
     weights.parameters += tensor.view.shape.elements();
     weights.bytes += tensor.view.bytes();
-    auto& [tensors, bytes] = weights.by_type[Info(tensor.view.type).name];
+    weights.packed_bytes += tensor.view.bytes();
+    auto& [tensors, bytes] = weights.by_type[std::string(Info(tensor.view.type).name)];
     ++tensors;
     bytes += tensor.view.bytes();
   }
@@ -111,6 +129,17 @@ class InspectCommand : public Command {
       json["tensors"].push_back({{"name", tensor.name}, {"shape", shape}, {"type", Info(tensor.view.type).name},
                                  {"bytes", tensor.view.bytes()}});
     }
+    if (!weights.list.empty()) {
+      json["packed_bytes"] = weights.packed_bytes;
+      json["weights"] = ordered_json::array();
+      for (const WeightInfo& weight : weights.list) {
+        ordered_json shape = ordered_json::array();
+        for (int i = 0; i < weight.shape.rank(); ++i) shape.push_back(weight.shape[i]);
+        json["weights"].push_back({{"name", weight.name}, {"shape", shape}, {"stored", weight.stored},
+                                   {"runs_as", Info(weight.type).name}, {"file_bytes", weight.file_bytes},
+                                   {"packed_bytes", weight.bytes()}});
+      }
+    }
     WriteOut(json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
   }
 
@@ -136,7 +165,7 @@ class InspectCommand : public Command {
       const uint64_t kv_bytes = config->layers * KvTokenBytes(kv, config->kv_heads, config->head_width);
       row("context", fmt::format("{} (made for {})", context, config->context));
       row("KV cache", fmt::format("{} a token, {} at context {}", FormatBytes(kv_bytes), FormatBytes(kv_bytes * context), context));
-      row("memory", fmt::format("about {} for one sequence of {} tokens", FormatBytes(weights.bytes + kv_bytes * context), context));
+      row("memory", fmt::format("about {} for one sequence of {} tokens", FormatBytes(weights.packed_bytes + kv_bytes * context), context));
     } else {
       row("runs", "no: " + config.error().message);
     }
@@ -145,7 +174,11 @@ class InspectCommand : public Command {
     row("chat template", chat_template ? fmt::format("yes, {} bytes", chat_template->source().size()) : "none");
     if (tensors_) {
       out += "\n";
-      for (const NamedTensor& tensor : checkpoint.tensors()) {
+      for (const WeightInfo& weight : weights.list) {
+        out += fmt::format("{:<44} {:<8} {:<20} {}  {}\n", weight.name, Info(weight.type).name, weight.shape.ToString(),
+                           FormatBytes(weight.file_bytes), weight.quantized ? weight.stored : "");
+      }
+      for (const NamedTensor& tensor : weights.list.empty() ? checkpoint.tensors() : std::vector<NamedTensor>()) {
         out += fmt::format("{:<44} {:<8} {:<20} {}\n", tensor.name, Info(tensor.view.type).name, tensor.view.shape.ToString(),
                            FormatBytes(tensor.view.bytes()));
       }

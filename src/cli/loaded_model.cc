@@ -68,7 +68,11 @@ Result<std::shared_ptr<const Adapter>> LoadAdapterFlag(const std::string& text, 
 
 Result<void> CheckMemory(const Checkpoint& checkpoint, uint64_t more) {
   uint64_t weights = 0;
-  for (const NamedTensor& tensor : checkpoint.tensors()) {
+  const Result<bool> quantized = IsQuantizedFolder(checkpoint);
+  const auto list = quantized && *quantized ? ListWeights(checkpoint) : Result<std::vector<WeightInfo>>(std::vector<WeightInfo>());
+  if (!list) return list.error();
+  for (const WeightInfo& weight : *list) weights += weight.name.ends_with("embed_tokens.weight") ? 0 : weight.bytes();
+  for (const NamedTensor& tensor : list->empty() ? checkpoint.tensors() : std::vector<NamedTensor>()) {
     const bool embedding = tensor.name == "token_embd.weight" || tensor.name.ends_with("embed_tokens.weight");
     if (!embedding) weights += tensor.view.bytes();
   }

@@ -58,12 +58,53 @@ MatmulJob Job(const Linear& linear, const float* x, float* y, int64_t m) {
   return Job(linear.weight, x, y, m, linear.bias_or_null());
 }
 
+// The jobs, with inputs put in order for the matrices that want them so; such inputs are read once for all that share them.
+std::span<const MatmulJob> InOrder(Step& step, std::span<const MatmulJob> jobs) {
+  StepScratch& scratch = step.scratch;
+  if (scratch.orders == nullptr) [[likely]] return jobs;
+  const auto order_of = [&](const MatmulJob& job) {
+    const auto found = scratch.orders->find(job.weight);
+    return found == scratch.orders->end() ? nullptr : found->second;
+  };
+  size_t most = 0;
+  for (const MatmulJob& job : jobs) most += order_of(job) != nullptr ? job.m * job.weight->k() : 0;
+  if (most == 0) return jobs;
+  if (scratch.ordered.size() < most) scratch.ordered.resize(most);
+  scratch.ordered_jobs.assign(jobs.begin(), jobs.end());
+  size_t used = 0;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const std::vector<int32_t>* order = order_of(jobs[i]);
+    if (order == nullptr || jobs[i].m == 0) continue;
+    MatmulJob& job = scratch.ordered_jobs[i];
+    const int64_t k = job.weight->k();
+    const auto same = [&](const MatmulJob& other) {
+      return other.x == job.x && other.x_stride == job.x_stride && other.m == job.m && order_of(other) == order;
+    };
+    if (const auto before = std::find_if(jobs.begin(), jobs.begin() + i, same); before != jobs.begin() + i) {
+      job.x = scratch.ordered_jobs[before - jobs.begin()].x;
+      job.x_stride = k;
+      continue;
+    }
+    float* out = scratch.ordered.data() + used;
+    used += job.m * k;
+    ForRows(step, job.m, k, [&](size_t begin, size_t end) {
+      for (size_t r = begin; r < end; ++r) {
+        const float* x = jobs[i].x + static_cast<int64_t>(r) * jobs[i].x_stride;
+        for (int64_t c = 0; c < k; ++c) out[static_cast<int64_t>(r) * k + c] = x[(*order)[c]];
+      }
+    });
+    job.x = out;
+    job.x_stride = k;
+  }
+  return scratch.ordered_jobs;
+}
+
 // `adapters`: which rows of the jobs have one. REQUIRES for those: extra.finish is null.
 void Run(Step& step, std::span<const MatmulJob> jobs, const MatmulExtra& extra, std::span<const AdapterRows> adapters) {
   if (const InputWatch* watch = step.scratch.watch; watch != nullptr) [[unlikely]] {
     for (const MatmulJob& job : jobs) watch->observer(watch->names.at(job.weight), job.x, job.x_stride, job.m, job.weight->k());
   }
-  Matmul(jobs, step.scratch.matmul, *step.runtime.threads, extra);
+  Matmul(InOrder(step, jobs), step.scratch.matmul, *step.runtime.threads, extra);
   AddLowRank(jobs, adapters, step.scratch.low_rank, step.scratch.matmul, step.runtime);
 }
 void Run(Step& step, std::span<const MatmulJob> jobs, const MatmulExtra& extra = {}) { Run(step, jobs, extra, step.scratch.adapters); }
@@ -292,7 +333,8 @@ bool GatedFfnAtOnce(Step& step, const FfnWeights& ffn, const float* in, float* o
 void GatedFfn(Step& step, const FfnWeights& ffn, const float* in, float* out) {
   const OpScope scope(step.scratch.times, Op::kFfn);
   const bool adapted = !step.scratch.adapters.empty();  // then the products are not done when their columns are
-  if (!adapted && step.scratch.watch == nullptr && GatedFfnAtOnce(step, ffn, in, out)) return;
+  const bool ordered = ffn.gate.columns != nullptr || ffn.up.columns != nullptr || ffn.down.columns != nullptr;
+  if (!adapted && !ordered && step.scratch.watch == nullptr && GatedFfnAtOnce(step, ffn, in, out)) return;
   float* gate = step.scratch.gate.as<float>();
   float* up = step.scratch.up.as<float>();
   const MatmulJob jobs[] = {Job(ffn.gate, in, gate, step.rows), Job(ffn.up, in, up, step.rows)};

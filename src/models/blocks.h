@@ -61,6 +61,9 @@ struct StepScratch {
   std::vector<AdapterRows> adapters, logit_adapters;  // rows of the step, of its logits, that have an adapter
   LowRankScratch low_rank;
   const InputWatch* watch = nullptr;  // nobody
+  const InputOrders* orders = nullptr;  // no matrix wants its input in another order
+  std::vector<MatmulJob> ordered_jobs;
+  std::vector<float> ordered;           // inputs in that order
   OpTimes* times = nullptr;           // nobody asks
 };
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "kernels/dequantize/dequantize.h"
+#include "models/quantized/quantized_folder.h"
 
 namespace hone {
 namespace {
@@ -42,19 +43,6 @@ Result<Activation> ReadActivation(const JsonConfig& json, std::string_view key, 
   if (name == "gelu_pytorch_tanh" || name == "gelu_tanh" || name == "gelu_new") return Activation::kGeluTanh;
   if (name == "gelu") return Activation::kGeluErf;
   return Unsupported(fmt::format("{}: {} is \"{}\"; known: silu, gelu_pytorch_tanh, gelu", json.origin(), key, name));
-}
-
-Result<void> RefuseQuantized(const JsonConfig& json) {
-  for (const std::string_view key : {"quantization_config", "compression_config"}) {
-    if (!json.IsObject(key)) continue;
-    HONE_TRY(const JsonConfig quantization, json.Object(key));
-    HONE_TRY(const std::string method, quantization.String("quant_method", "unknown"));
-    return Unsupported(
-        fmt::format("{}: weights stored by quant_method \"{}\" are not supported; use the unquantised model, "
-                    "or a GGUF of it",
-                    json.origin(), method));
-  }
-  return {};
 }
 
 Result<std::vector<double>> ReadFactors(const JsonConfig& parameters, std::string_view key, int count) {
@@ -191,7 +179,7 @@ Result<void> ReadHfWindows(const JsonConfig& json, int64_t window, bool (*slides
 }
 
 Result<void> ReadHfCommon(const JsonConfig& json, const HfDefaults& defaults, ModelConfig& config) {
-  HONE_RETURN_IF_ERROR(RefuseQuantized(json));
+  HONE_RETURN_IF_ERROR(CheckQuantization(json));
   HONE_TRY(config.layers, ReadInt(json, "num_hidden_layers", 1, kMaxLayers));
   HONE_TRY(config.width, ReadInt(json, "hidden_size", 1, kMaxWidth));
   HONE_TRY(config.heads, ReadInt(json, "num_attention_heads", 1, kMaxHeads, defaults.heads));

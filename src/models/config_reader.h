@@ -32,7 +32,7 @@ struct HfDefaults {
 };
 
 // Sizes, norm_eps, activation, tied_embeddings, one plain entry a layer, ropes[0], attention_scale = E^-1/2. `json` is
-// config.json or its text_config. Refuses quantization_config and soft caps (families that have them read them after).
+// config.json or its text_config. Refuses a quantization_config that models/quantized does not read, and soft caps (families that have them read them after).
 Result<void> ReadHfCommon(const JsonConfig& json, const HfDefaults& defaults, ModelConfig& config);
 // The same from GGUF: keys "<architecture>.*". Windows, experts and scales are left to the family.
 Result<void> ReadGgufCommon(const GgufFile& file, ModelConfig& config);

@@ -38,6 +38,11 @@ Result<GgufExport> GgufExport::Make(std::shared_ptr<const Checkpoint> checkpoint
   }
   HONE_TRY(out.config_, ReadModelConfig(*checkpoint));
   HONE_TRY(WeightMap map, WeightMap::Make(*checkpoint, *family, out.config_));
+  if (map.quantized() && !type) {
+    return Unsupported(checkpoint->path() +
+                       ": its matrices are quantised, and GGUF has no types that hold them as they are; --type bf16, f16 or f32 "
+                       "dequantises them");
+  }
   out.checkpoint_ = std::move(checkpoint);
   out.map_ = std::make_unique<WeightMap>(std::move(map));
   out.architecture_ = family->gguf_names.front();
@@ -165,10 +170,14 @@ static TensorView AsMatrix(const Weight& source) {
 }
 
 void GgufExport::ReadRow(const Output& output, const Weight& source, int64_t row, DType as, std::byte* out, RoundingCount* tally) {
-  const TensorView view = AsMatrix(source);
+  TensorView view = AsMatrix(source);
   const int64_t head_rows = output.permuted_heads > 0 ? view.shape.rows() / output.permuted_heads : 0;
   const int64_t from = head_rows > 0 ? row / head_rows * head_rows + SourceRow(row % head_rows, head_rows) : row;
-  ConvertRows(view, from, 1, source.plus_one, as, out, tally);
+  if (source.quantized == nullptr) return ConvertRows(view, from, 1, source.plus_one, as, out, tally);
+  std::vector<float> values(view.shape.back());
+  source.quantized->Decode(source.first_row + from, 1, values.data());
+  view = {DType::kF32, Shape{1, view.shape.back()}, reinterpret_cast<const std::byte*>(values.data())};
+  ConvertRows(view, 0, 1, false, as, out, tally);
 }
 
 void GgufExport::ReadRows(size_t tensor, int64_t first, int64_t count, DType as, std::byte* out) const {
@@ -192,7 +201,7 @@ void GgufExport::ReadRows(size_t tensor, int64_t first, int64_t count, DType as,
 }
 
 void GgufExport::Release(size_t tensor) const {
-  for (const Weight* source : outputs_[tensor].sources) checkpoint_->Release(source->view);
+  for (const Weight* source : outputs_[tensor].sources) source->Release(*checkpoint_);
 }
 
 Result<void> GgufExport::Write(GgufWriter& writer, const std::function<bool(uint64_t, uint64_t)>& progress,

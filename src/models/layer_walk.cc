@@ -51,6 +51,9 @@ Result<void> LayerWalk::Load(int layer, const std::function<TensorView(const Wei
   HONE_TRY(layer_, LoadLayerWeights(*checkpoint_, map_, config_, layer, options, *runtime_.threads));
   watch_.names.clear();
   NameMatrices(layer_, watch_.names);
+  orders_.clear();
+  CollectInputOrders(layer_, orders_);
+  scratch_.orders = orders_.empty() ? nullptr : &orders_;
   return {};
 }
 

@@ -50,6 +50,7 @@ class LayerWalk {
   StepScratch scratch_;
   LayerWeights layer_;
   InputWatch watch_;
+  InputOrders orders_;
 };
 
 }  // namespace hone

@@ -9,6 +9,7 @@
 #include "models/blocks.h"
 #include "models/config_reader.h"
 #include "models/family.h"
+#include "models/quantized/quantized_folder.h"
 #include "models/weights.h"
 
 namespace hone {
@@ -109,6 +110,9 @@ class Decoder final : public Model {
         .progress = options_.progress};
     HONE_TRY(weights_, LoadWeights(*checkpoint_, map, config_, load, *runtime_.threads));
     LinkInReadingOrder(weights_);
+    for (const LayerWeights& layer : weights_.layers) CollectInputOrders(layer, orders_);
+    if (weights_.output_columns != nullptr) orders_.emplace(&weights_.output, weights_.output_columns.get());
+    if (!orders_.empty()) scratch_.orders = &orders_;
     return {};
   }
 
@@ -164,6 +168,7 @@ class Decoder final : public Model {
   StepScratch scratch_;
   ModelWeights weights_;
   InputWatch watch_;
+  InputOrders orders_;
 };
 
 }  // namespace
@@ -212,6 +217,36 @@ Result<ModelConfig> ReadModelConfig(const Checkpoint& checkpoint) {
   ForgetUnusedExperts(config);
   HONE_RETURN_IF_ERROR(CheckConfig(config, json.origin()));
   return config;
+}
+
+Result<std::vector<WeightInfo>> ListWeights(const Checkpoint& checkpoint) {
+  HONE_TRY(const Family* family, FindFamily(checkpoint));
+  HONE_TRY(const ModelConfig config, ReadModelConfig(checkpoint));
+  HONE_TRY(const WeightMap map, WeightMap::Make(checkpoint, *family, config));
+  std::vector<WeightInfo> infos;
+  std::unordered_map<std::string, size_t> seen;  // parts of one tensor are one entry
+  for (const Weight& weight : map.weights()) {
+    if (!seen.emplace(weight.file_name, infos.size()).second) continue;
+    const NamedTensor* tensor = weight.quantized == nullptr ? checkpoint.FindTensor(weight.file_name) : nullptr;
+    WeightInfo info{.name = weight.file_name, .stored = {}, .type = weight.view.type, .shape = {}, .file_bytes = 0};
+    if (tensor != nullptr) {
+      info.stored = Info(tensor->view.type).name;
+      info.shape = tensor->view.shape;
+      info.file_bytes = tensor->view.bytes();
+    } else {
+      info.stored = weight.quantized->stored();
+      info.shape = Shape{weight.quantized->rows(), weight.quantized->columns()};
+      info.file_bytes = weight.quantized->file_bytes();
+      info.quantized = true;
+    }
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+Result<bool> IsQuantizedFolder(const Checkpoint& checkpoint) {
+  HONE_TRY(const QuantizedFolder folder, QuantizedFolder::Make(checkpoint));
+  return folder.quantized();
 }
 
 Result<std::unique_ptr<Model>> Model::Load(std::shared_ptr<const Checkpoint> checkpoint, const Runtime& runtime,

@@ -132,4 +132,19 @@ class Model {
 // ones.
 Result<ModelConfig> ReadModelConfig(const Checkpoint& checkpoint);
 
+// A weight of a file as it is counted: for a matrix of a quantised folder, one entry for all tensors that say it.
+struct WeightInfo {
+  std::string name;    // "model.layers.0.mlp.down_proj.weight", whether or not a tensor is called so
+  std::string stored;  // "BF16", "gptq 4-bit, groups of 128"
+  DType type = DType::kF32;  // it runs as
+  Shape shape;
+  uint64_t file_bytes = 0;
+  bool quantized = false;  // stored by a format of models/quantized
+  uint64_t bytes() const { return BytesFor(type, shape.elements()); }  // packed
+};
+// Every weight that the model reads. Errors as Load's, where they can be known without reading the weights.
+Result<std::vector<WeightInfo>> ListWeights(const Checkpoint& checkpoint);
+// Whether config.json says that matrices are stored by a quantisation method. An error: by one that hone does not know.
+Result<bool> IsQuantizedFolder(const Checkpoint& checkpoint);
+
 }  // namespace hone

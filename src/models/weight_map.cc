@@ -9,6 +9,7 @@
 
 #include "kernels/dequantize/dequantize.h"
 #include "models/family.h"
+#include "models/quantized/quantized_folder.h"
 
 namespace hone {
 
@@ -86,6 +87,8 @@ class WeightMapMaker {
     if (checkpoint_.tensors().empty()) {
       return InvalidInput(checkpoint_.path() + ": has no weights (a vocabulary or configuration only)");
     }
+    HONE_TRY(folder_, QuantizedFolder::Make(checkpoint_));
+    map_.quantized_ = folder_.quantized();
     FindPrefix();
     HONE_RETURN_IF_ERROR(
         Add({.name = "token_embd.weight", .hf = "embed_tokens.weight", .rows = Dim::kVocab, .columns = Dim::kWidth}, "",
@@ -135,6 +138,10 @@ class WeightMapMaker {
     const bool folder = checkpoint_.is_folder();
     const std::string name = folder ? hf_below + rule.hf : below + (rule.gguf.empty() ? rule.name : rule.gguf);
     Shape wanted = WholeShape(rule, !folder && expert >= 0);
+    if (folder_.quantized() && wanted.rank() == 2 && rule.name != "token_embd.weight") {
+      HONE_TRY(auto matrix, folder_.Find(name, wanted[0], wanted[1]));
+      if (matrix != nullptr) return AddQuantized(rule, below, name, expert >= 0, std::move(matrix));
+    }
     const NamedTensor* tensor = checkpoint_.FindTensor(name);
     if (tensor == nullptr) {
       const char* hint = rule.name == "output.weight" ? " (or tie_word_embeddings true in config.json)" : "";
@@ -169,6 +176,25 @@ class WeightMapMaker {
     return {};
   }
 
+  Result<void> AddQuantized(const TensorRule& rule, const std::string& below, const std::string& name, bool stacked,
+                            std::shared_ptr<const QuantizedMatrix> matrix) {
+    // A fused matrix is met once a part.
+    if (const auto seen = quantized_.find(name); seen != quantized_.end()) matrix = seen->second;
+    quantized_.emplace(name, matrix);
+    for (const NamedTensor* tensor : matrix->tensors()) used_.insert(tensor->name);
+    const int64_t rows = rule.parts.empty() ? matrix->rows() : DimSize(rule.rows, config_);
+    map_.index_.emplace(below + rule.name, map_.weights_.size());
+    map_.weights_.push_back({.name = below + rule.name,
+                             .file_name = name,
+                             .gguf_name = below + (rule.gguf.empty() ? rule.name : rule.gguf),
+                             .stacked = stacked,
+                             .view = {matrix->type(false), Shape{rows, matrix->columns()}, nullptr},
+                             .plus_one = false,
+                             .quantized = matrix,
+                             .first_row = rule.parts.empty() ? 0 : PartBegin(rule)});
+    return {};
+  }
+
   // The shape of the tensor in the file that holds this rule's weight.
   Shape WholeShape(const TensorRule& rule, bool stacked) const {
     Shape shape;
@@ -195,13 +221,21 @@ class WeightMapMaker {
     for (const NamedTensor& tensor : checkpoint_.tensors()) {
       if (used_.count(tensor.name)) continue;
       const bool known = tensor.name.find("rotary_emb.inv_freq") != std::string::npos ||
-                         tensor.name.rfind("rope_f", 0) == 0 || tensor.name == head_prefix_ + "lm_head.weight";
+                         tensor.name.rfind("rope_f", 0) == 0 || tensor.name == head_prefix_ + "lm_head.weight" ||
+                         (folder_.quantized() && tensor.name.ends_with(".bias") && IsZero(tensor.view));
       if (!known) map_.unused_.push_back(tensor.name);
     }
   }
 
+  // Some tools give every matrix a bias, of zeros where the model has none.
+  static bool IsZero(const TensorView& view) {
+    return std::all_of(view.data, view.data + view.bytes(), [](std::byte byte) { return byte == std::byte{0}; });
+  }
+
   const Checkpoint& checkpoint_;
   const ModelConfig& config_;
+  QuantizedFolder folder_;
+  std::unordered_map<std::string, std::shared_ptr<const QuantizedMatrix>> quantized_;
   std::string prefix_ = "model.", head_prefix_;
   std::unordered_set<std::string> used_;
   WeightMap map_;
@@ -209,6 +243,11 @@ class WeightMapMaker {
 
 Result<WeightMap> WeightMap::Make(const Checkpoint& checkpoint, const Family& family, const ModelConfig& config) {
   return WeightMapMaker(checkpoint, config).Make(family);
+}
+
+void Weight::Release(const Checkpoint& checkpoint) const {
+  if (quantized != nullptr) return quantized->Release(checkpoint);
+  checkpoint.Release(view);
 }
 
 const Weight* WeightMap::Find(std::string_view name) const {

@@ -5,9 +5,11 @@
 // appear as their parts (Phi-3's attn_qkv as attn_q, attn_k, attn_v), stacked experts one by one
 // (blk.3.ffn_gate.7.weight), so whoever reads a map sees plain matrices [out, in] and vectors only.
 //
-// Make checks that each tensor is there, has its shape, and a type that kernels/dequantize reads. Nothing is copied.
+// Make checks that each tensor is there, has its shape, and a type that kernels/dequantize reads. Nothing is copied. A matrix
+// of a quantised folder (models/quantized) has no bytes of its own in the file: whoever reads numbers looks at `quantized` first.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -16,6 +18,7 @@
 #include "base/result.h"
 #include "formats/checkpoint.h"
 #include "models/config.h"
+#include "models/quantized/quantized_matrix.h"
 
 namespace hone {
 
@@ -66,8 +69,12 @@ struct Weight {
   std::string file_name;  // the tensor's name in the file
   std::string gguf_name;  // the tensor's name in a GGUF file; parts of a fused or stacked tensor share it
   bool stacked = false;   // one of the experts of a stacked GGUF tensor
-  TensorView view;
+  TensorView view;        // of a quantised matrix: the type that it runs as, and no data
   bool plus_one = false;  // 1 must be added to every number
+  std::shared_ptr<const QuantizedMatrix> quantized = nullptr;  // rows [first_row, first_row + view.shape[0]) of it
+  int64_t first_row = 0;
+
+  void Release(const Checkpoint& checkpoint) const;  // its pages of the file are not needed soon
 };
 
 struct Family;
@@ -83,12 +90,14 @@ class WeightMap {
   const Weight* Find(std::string_view name) const;  // nullptr if this model has none
   // Names of tensors in the file that nothing reads and nothing is known about.
   const std::vector<std::string>& unused() const { return unused_; }
+  bool quantized() const { return quantized_; }  // a quantised folder
 
  private:
   friend class WeightMapMaker;
   std::vector<Weight> weights_;
   std::unordered_map<std::string, size_t> index_;
   std::vector<std::string> unused_;
+  bool quantized_ = false;
 };
 
 }  // namespace hone

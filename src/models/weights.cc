@@ -43,6 +43,7 @@ class Loader {
     Linear output;
     HONE_RETURN_IF_ERROR(Matrix(config_.tied_embeddings ? "token_embd" : "output", output));
     all.output = std::move(output.weight);
+    all.output_columns = std::move(output.columns);
     Advance(config_.tied_embeddings ? 0 : embedding->view.bytes());
     all.layers.resize(config_.layers);
     for (int i = 0; i < config_.layers; ++i) HONE_RETURN_IF_ERROR(LoadLayer(i, all.layers[i]));
@@ -61,12 +62,16 @@ class Loader {
  private:
   static size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+  DType TypeOf(const Weight& weight) const {
+    return weight.quantized != nullptr ? weight.quantized->type(options_.pack.exact) : weight.view.type;
+  }
+
   // What all matrices take.
   size_t PanelBytes() const {
     size_t bytes = 0;
     for (const Weight& weight : map_.weights()) {
       const bool packed = weight.view.shape.rank() == 2 && (config_.tied_embeddings || weight.name != "token_embd.weight");
-      if (packed) bytes += Aligned(PackedMatrix::BytesOf(weight.view.type, weight.view.shape[0], weight.view.shape[1]));
+      if (packed) bytes += Aligned(PackedMatrix::BytesOf(TypeOf(weight), weight.view.shape[0], weight.view.shape[1]));
     }
     return bytes;
   }
@@ -121,15 +126,30 @@ class Loader {
     pack.input_terms = input_terms;
     pack.deterministic = pack.deterministic || deterministic;
     pack.place = place_;
-    const TensorView given = options_.replace ? options_.replace(*weight) : TensorView();
-    HONE_TRY(linear.weight, PackedMatrix::Pack(given ? given : weight->view, pack, threads_)
+    TensorView source = options_.replace ? options_.replace(*weight) : TensorView();
+    Tensor transcoded;  // of one matrix at a time, gone when it is packed
+    if (!source && weight->quantized != nullptr) {
+      HONE_TRY(transcoded, weight->quantized->Transcode(weight->first_row, weight->view.shape[0], pack.exact, threads_));
+      source = transcoded.view();
+      linear.columns = Shared(weight->quantized->order(pack.exact));
+    }
+    HONE_TRY(linear.weight, PackedMatrix::Pack(source ? source : weight->view, pack, threads_)
                                 .Context(fmt::format("{}: tensor {}", checkpoint_.path(), weight->file_name)));
     bytes_ += linear.weight.bytes();
     place_ = place_.subspan(std::min(place_.size(), Aligned(linear.weight.bytes())));
-    checkpoint_.Release(weight->view);
+    weight->Release(checkpoint_);
     Advance(weight->view.bytes());
     Vector(name + ".bias", linear.bias);
     return {};
+  }
+
+  // Matrices that read the same input have the same order as a rule; then their inputs are put in order once.
+  std::shared_ptr<const std::vector<int32_t>> Shared(const std::vector<int32_t>& columns) {
+    if (columns.empty()) return nullptr;
+    if (last_columns_ == nullptr || *last_columns_ != columns) {
+      last_columns_ = std::make_shared<const std::vector<int32_t>>(columns);
+    }
+    return last_columns_;
   }
 
   void Advance(uint64_t bytes) {
@@ -144,6 +164,7 @@ class Loader {
   ThreadPool& threads_;
   std::string prefix_;
   std::span<std::byte> place_;  // for the matrices to come
+  std::shared_ptr<const std::vector<int32_t>> last_columns_;
   uint64_t bytes_ = 0, done_bytes_ = 0, total_bytes_ = 0;
 };
 
@@ -159,20 +180,36 @@ Result<LayerWeights> LoadLayerWeights(const Checkpoint& checkpoint, const Weight
   return Loader(checkpoint, map, config, options, threads).LoadOne(index);
 }
 
-void NameMatrices(const LayerWeights& layer, std::unordered_map<const PackedMatrix*, std::string>& names) {
+namespace {
+
+// fn(linear, canonical name without ".weight") for all matrices of a layer.
+template <typename Fn>
+void ForMatrices(const LayerWeights& layer, Fn fn) {
   const std::string prefix = fmt::format("blk.{}.", layer.index);
-  const auto add = [&](const Linear& linear, const std::string& name) {
-    if (linear.weight) names.emplace(&linear.weight, prefix + name + ".weight");
+  const auto each = [&](const Linear& linear, const std::string& name) {
+    if (linear.weight) fn(linear, prefix + name);
   };
-  const auto add_ffn = [&](const FfnWeights& ffn, const std::string& suffix) {
-    add(ffn.gate, "ffn_gate" + suffix), add(ffn.up, "ffn_up" + suffix), add(ffn.down, "ffn_down" + suffix);
+  const auto each_ffn = [&](const FfnWeights& ffn, const std::string& suffix) {
+    each(ffn.gate, "ffn_gate" + suffix), each(ffn.up, "ffn_up" + suffix), each(ffn.down, "ffn_down" + suffix);
   };
-  add(layer.q, "attn_q"), add(layer.k, "attn_k"), add(layer.v, "attn_v"), add(layer.attn_output, "attn_output");
-  add_ffn(layer.ffn, "");
-  add(layer.router, "ffn_gate_inp");
-  for (size_t e = 0; e < layer.experts.size(); ++e) add_ffn(layer.experts[e], fmt::format(".{}", e));
-  add_ffn(layer.shared, "_shexp");
-  add(layer.shared_gate, "ffn_gate_inp_shexp");
+  each(layer.q, "attn_q"), each(layer.k, "attn_k"), each(layer.v, "attn_v"), each(layer.attn_output, "attn_output");
+  each_ffn(layer.ffn, "");
+  each(layer.router, "ffn_gate_inp");
+  for (size_t e = 0; e < layer.experts.size(); ++e) each_ffn(layer.experts[e], fmt::format(".{}", e));
+  each_ffn(layer.shared, "_shexp");
+  each(layer.shared_gate, "ffn_gate_inp_shexp");
+}
+
+}  // namespace
+
+void NameMatrices(const LayerWeights& layer, std::unordered_map<const PackedMatrix*, std::string>& names) {
+  ForMatrices(layer, [&](const Linear& linear, const std::string& name) { names.emplace(&linear.weight, name + ".weight"); });
+}
+
+void CollectInputOrders(const LayerWeights& layer, InputOrders& orders) {
+  ForMatrices(layer, [&](const Linear& linear, const std::string&) {
+    if (linear.columns != nullptr) orders.emplace(&linear.weight, linear.columns.get());
+  });
 }
 
 void LinkInReadingOrder(ModelWeights& weights) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -21,6 +22,8 @@ namespace hone {
 struct Linear {
   PackedMatrix weight;
   std::vector<float> bias;  // [N] or empty
+  // Input i of the matrix is x[columns[i]] (QuantizedMatrix::order); nullptr: x as it is.
+  std::shared_ptr<const std::vector<int32_t>> columns = nullptr;
   const PackedMatrix* next = nullptr;  // what a step reads after this, if it is always the same (LinkInReadingOrder)
   const float* bias_or_null() const { return bias.empty() ? nullptr : bias.data(); }
 };
@@ -54,6 +57,7 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   std::vector<float> output_norm;  // [D]
   PackedMatrix output;             // [V, D]; packed from the embedding where they are tied
+  std::shared_ptr<const std::vector<int32_t>> output_columns;  // as Linear::columns
   Buffer panels;                   // where the matrices lie, one after the other
 
   uint64_t bytes = 0;  // resident: packed matrices and vectors
@@ -76,6 +80,10 @@ Result<LayerWeights> LoadLayerWeights(const Checkpoint& checkpoint, const Weight
 
 // Adds what the layer's packed matrices are called (canonical names) to `names`.
 void NameMatrices(const LayerWeights& layer, std::unordered_map<const PackedMatrix*, std::string>& names);
+
+// Adds the layer's matrices whose inputs are wanted in another order (Linear::columns) to `orders`.
+using InputOrders = std::unordered_map<const PackedMatrix*, const std::vector<int32_t>*>;
+void CollectInputOrders(const LayerWeights& layer, InputOrders& orders);
 
 // Sets Linear::next where one layer's matrices lead to the next's. The pointers point into `weights`, which must stay where it is.
 void LinkInReadingOrder(ModelWeights& weights);
