@@ -1,6 +1,7 @@
 // compressed-tensors: whole numbers packed in 32-bit words (pack-quantized) or in bytes (int-quantized), FP8 under scales
 // of a tensor, a row or a block (float-quantized), FP4 in blocks (nvfp4-pack-, mxfp4-pack-quantized). Which of them a
-// matrix is, its tensors say; one folder may mix them. Activations are not quantised here, whatever the file suggests.
+// matrix is, its tensors say; one folder may mix them. NVFP4 runs as Q6_K where 256 divides the row: its values are whole
+// multiples of half a scale, and the scales of 16 blocks are whole multiples of one number unless they differ 8-fold. Activations are not quantised here, whatever the file suggests.
 // And FP8 folders with `weight_scale_inv`, as DeepSeek's releases are.
 #include <fmt/format.h>
 
@@ -11,6 +12,7 @@
 #include "models/quantized/integer_matrix.h"
 #include "models/quantized/quantized_folder.h"
 #include "tensor/blocks.h"
+#include "tensor/float16.h"
 
 namespace hone {
 namespace {
@@ -256,7 +258,7 @@ class Fp4Matrix final : public QuantizedMatrix {
     codes_ = codes->view.as<uint8_t>();
     scales_ = scales->view.as<uint8_t>();
     stored_ = nvidia_ ? "NVFP4" : "MXFP4";
-    type_ = nvidia_ ? RoundedType(columns_) : DType::kMXFP4;
+    type_ = !nvidia_ ? DType::kMXFP4 : columns_ % 256 == 0 ? DType::kQ6_K : RoundedType(columns_);
     exact_type_ = nvidia_ ? DType::kF32 : DType::kMXFP4;
     return {};
   }
@@ -275,6 +277,7 @@ class Fp4Matrix final : public QuantizedMatrix {
 
  private:
   Result<void> Encode(int64_t first, int64_t count, DType type, std::byte* out) const override {
+    if (type == DType::kQ6_K) return EncodeQ6(first, count, out);
     if (type != DType::kMXFP4) return QuantizedMatrix::Encode(first, count, type, out);
     for (int64_t i = first * columns_; i < (first + count) * columns_; i += 32, out += sizeof(BlockMXFP4)) {
       const uint8_t* pairs = codes_ + i / 2;
@@ -283,6 +286,36 @@ class Fp4Matrix final : public QuantizedMatrix {
       for (int j = 0; j < 16; j += 2) {  // elements j and j + 1 lie in pairs[j / 2]; those 16 further in the next eight bytes
         block.qs[j] = static_cast<uint8_t>((pairs[j / 2] & 15) | (pairs[8 + j / 2] & 15) << 4);
         block.qs[j + 1] = static_cast<uint8_t>((pairs[j / 2] >> 4) | (pairs[8 + j / 2] & 0xf0));
+      }
+      std::memcpy(out, &block, sizeof(block));
+    }
+    return {};
+  }
+
+  // Blocks of 256: d * scale * (code - 32) with code - 32 twice an E2M1 value, d a power of two over twice the tensor's scale.
+  Result<void> EncodeQ6(int64_t first, int64_t count, std::byte* out) const {
+    static constexpr int kTwice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    for (int64_t begin = first * columns_; begin < (first + count) * columns_; begin += 256, out += sizeof(BlockQ6_K)) {
+      BlockQ6_K block{};
+      float scales[16], largest = 0;
+      for (int b = 0; b < 16; ++b) scales[b] = E4m3Value(scales_[begin / 16 + b]), largest = std::max(largest, std::fabs(scales[b]));
+      int exponent = 0;
+      std::frexp(largest, &exponent);  // largest < 2^exponent
+      const float unit = std::ldexp(1.0f, exponent - 7), d = unit / (2 * global_);
+      block.d = F32ToF16(d);
+      for (int b = 0; b < 16; ++b) {
+        if (!std::isfinite(scales[b]) || !(d < 65520)) {
+          return InvalidInput(fmt::format("row {}: the scale of block {} is NaN, or beyond F16 with the tensor's {}", begin / columns_,
+                                          begin % columns_ / 16 + b, global_));
+        }
+        block.scales[b] = static_cast<int8_t>(std::nearbyint(scales[b] / unit));
+      }
+      for (int i = 0; i < 256; ++i) {
+        const uint8_t pair = codes_[(begin + i) / 2];
+        const unsigned code = static_cast<unsigned>(32 + kTwice[i % 2 == 0 ? pair & 15 : pair >> 4]);
+        const int half = i / 128, row = i % 128 / 32, l = i % 32;
+        block.ql[half * 64 + row % 2 * 32 + l] |= static_cast<uint8_t>((code & 15) << (row / 2 * 4));
+        block.qh[half * 32 + l] |= static_cast<uint8_t>((code >> 4) << (2 * row));
       }
       std::memcpy(out, &block, sizeof(block));
     }

@@ -213,7 +213,7 @@ Result<std::shared_ptr<const QuantizedMatrix>> OpenGptq(const QuantizedSource& s
 
 Result<void> CheckAwq(const JsonConfig& config) {
   HONE_TRY(const std::string version, config.String("version", "gemm"));
-  if (version != "gemm" && version != "GEMM") {
+  if (const std::string_view name = version; name != "gemm" && name != "GEMM") {
     return Unsupported(fmt::format("{}: version is \"{}\"; known: gemm. Use a GEMM folder of the model", config.origin(), version));
   }
   HONE_TRY(const int64_t bits, config.Int("bits", 4));

@@ -280,6 +280,26 @@ TEST_F(QuantizedFolderTest, DamagedCompressedTensorsIsNamed) {
   EXPECT_SAYS(ErrorOf(Packed(4), fp4), "the scale of row 1, block 1 is NaN");
 }
 
+TEST_F(QuantizedFolderTest, Nvfp4KeepsItsValuesInBlocksOf256) {
+  constexpr int64_t kWide = 512;
+  // Scales within a factor of 8 of each other (codes 0x40 .. 0x57), a global one that F16 holds.
+  Folder folder{{"m.weight_packed", {DType::kU8, Shape{kRows, kWide / 2}, [](int64_t i) { return static_cast<uint32_t>(i * 37 + i / 256) & 255; }}},
+                {"m.weight_scale", {DType::kF8_E4M3, Shape{kRows, kWide / 16}, [](int64_t i) { return 0x40u + static_cast<uint32_t>(i * 7 % 24); }}},
+                {"m.weight_global_scale", {DType::kF32, Shape{1}, [](int64_t) { return 0x45000000u; }}}};  // 2048
+  kept_.push_back(Write(Packed(4), folder));
+  auto opened = QuantizedFolder::Make(*kept_.back());
+  ASSERT_TRUE(opened.has_value());
+  const auto matrix = opened->Find("m.weight", kRows, kWide);
+  ASSERT_TRUE(matrix.has_value() && *matrix != nullptr);
+  EXPECT_EQ((*matrix)->type(false), DType::kQ6_K);
+  std::vector<float> wanted(kRows * kWide), got(kRows * kWide);
+  (*matrix)->Decode(0, kRows, wanted.data());
+  const auto tensor = (*matrix)->Transcode(0, kRows, false, threads_);
+  ASSERT_TRUE(tensor.has_value());
+  DequantizeRow(DType::kQ6_K, tensor->view().data, kRows * kWide, got.data());
+  EXPECT_EQ(got, wanted);  // 0 and -0 are equal
+}
+
 TEST_F(QuantizedFolderTest, DamagedBitsandbytesIsNamed) {
   const char config[] = R"({"quant_method": "bitsandbytes"})";
   Folder int8{{"m.weight", {DType::kI8, Shape{kRows, kColumns}, [](int64_t i) { return static_cast<uint32_t>(i % 251) & 255; }}},
