@@ -34,15 +34,28 @@ TensorRole RoleOfTensor(std::string_view name) {
   return has("_exps.") || has(".experts.") ? TensorRole::kRoutedExpert : TensorRole::kLayer;
 }
 
+std::vector<WeightInfo> MatricesOf(const Checkpoint& checkpoint) {
+  std::vector<WeightInfo> matrices;
+  const Result<bool> quantized = IsQuantizedFolder(checkpoint);
+  auto list = quantized && *quantized ? ListWeights(checkpoint) : Result<std::vector<WeightInfo>>(std::vector<WeightInfo>());
+  if (list) matrices = std::move(*list);
+  if (matrices.empty()) {
+    for (const NamedTensor& tensor : checkpoint.tensors()) {
+      matrices.push_back({.name = tensor.name, .stored = {}, .type = tensor.view.type, .shape = tensor.view.shape,
+                          .file_bytes = tensor.view.bytes()});
+    }
+  }
+  std::erase_if(matrices, [](const WeightInfo& weight) { return weight.shape.rank() < 2; });
+  return matrices;
+}
+
 ModelCost::ModelCost(const Checkpoint& checkpoint, const ModelConfig& config, KvType kv) : config_(config) {
   const KvCacheShape block{
       .type = kv, .layers = config.layers, .kv_heads = config.kv_heads, .head_width = config.head_width, .blocks = 1};
   kv_token_bytes_ = static_cast<double>(block.total_bytes()) / kKvBlockTokens;
-  for (const NamedTensor& tensor : checkpoint.tensors()) {
-    if (tensor.view.shape.rank() < 2) continue;
-    const double bytes = static_cast<double>(tensor.view.bytes()),
-                 elements = static_cast<double>(tensor.view.shape.elements());
-    switch (RoleOfTensor(tensor.name)) {
+  for (const WeightInfo& weight : MatricesOf(checkpoint)) {
+    const double bytes = static_cast<double>(weight.bytes()), elements = static_cast<double>(weight.shape.elements());
+    switch (RoleOfTensor(weight.name)) {
       case TensorRole::kEmbedding:
         if (config.tied_embeddings) output_bytes_ += bytes, output_elements_ += elements;
         continue;
@@ -52,7 +65,7 @@ ModelCost::ModelCost(const Checkpoint& checkpoint, const ModelConfig& config, Kv
       case TensorRole::kRoutedExpert: expert_bytes_ += bytes, expert_elements_ += elements; break;
       case TensorRole::kLayer: layer_bytes_ += bytes, layer_elements_ += elements; break;
     }
-    elements_by_type_[tensor.view.type] += elements;
+    elements_by_type_[weight.type] += elements;
   }
 }
 

@@ -9,17 +9,21 @@
 #include <cstdint>
 #include <map>
 #include <string_view>
+#include <vector>
 
 #include "formats/checkpoint.h"
 #include "kernels/attention/kv_view.h"
 #include "kernels/matmul/roof.h"
 #include "models/config.h"
+#include "models/model.h"
 
 namespace hone {
 
 // What a tensor of a checkpoint is, by its name.
 enum class TensorRole { kEmbedding, kOutput, kRoutedExpert, kLayer };
 TensorRole RoleOfTensor(std::string_view name);
+// The tensors of rank 2 and more as they run; of a quantised folder, one for each matrix that its tensors say.
+std::vector<WeightInfo> MatricesOf(const Checkpoint& checkpoint);
 
 class ModelCost {
  public:

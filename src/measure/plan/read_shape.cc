@@ -186,13 +186,12 @@ Result<ModelShape> ShapeOfJson(const JsonConfig& whole) {
 WeightFormat StoredFormat(const Checkpoint& checkpoint, const ModelShape& shape) {
   double bytes[4] = {}, elements[4] = {};
   std::map<DType, double> by_type;
-  for (const NamedTensor& tensor : checkpoint.tensors()) {
-    if (tensor.view.shape.rank() < 2) continue;
-    const int role = static_cast<int>(RoleOfTensor(tensor.name));
-    bytes[role] += static_cast<double>(tensor.view.bytes());
-    elements[role] += static_cast<double>(tensor.view.shape.elements());
+  for (const WeightInfo& weight : MatricesOf(checkpoint)) {
+    const int role = static_cast<int>(RoleOfTensor(weight.name));
+    bytes[role] += static_cast<double>(weight.bytes());
+    elements[role] += static_cast<double>(weight.shape.elements());
     if (role >= static_cast<int>(TensorRole::kRoutedExpert))
-      by_type[tensor.view.type] += static_cast<double>(tensor.view.shape.elements());
+      by_type[weight.type] += static_cast<double>(weight.shape.elements());
   }
   const auto bits = [&](TensorRole role, double fallback) {
     const int i = static_cast<int>(role);
