@@ -1,0 +1,128 @@
+// Folders that hone quantize --method writes, run by hone: every format loads, its exact logits are those of the dequantised
+// model as a GGUF file, and what makes no sense on quantised weights is refused with a way out.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/test_shared.h"
+#include "formats/safetensors.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Format {
+  const char* name;
+  const char* flags;
+  const char* runs_as;  // its matrices, in hone inspect
+};
+
+class QuantizedFolder : public testing::Test {
+ protected:
+  QuantizedFolder() : folder_(TestPath("quantized_folder/")) { fs::create_directories(folder_); }
+  ~QuantizedFolder() override { fs::remove_all(folder_); }
+
+  int Hone(const std::string& args) {
+    const int status = std::system(("'" HONE_PROGRAM "' " + args + " >'" + folder_ + "out' 2>'" + folder_ + "err'").c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  static std::string Bytes(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  std::string Out() const { return Bytes(folder_ + "out"); }
+  std::string Err() const { return Bytes(folder_ + "err"); }
+  static std::string Quoted(const std::string& text) { return " '" + text + "' "; }
+
+  std::shared_ptr<const SafetensorsFile> Logits(const std::string& model, const char* flags) {
+    const std::string ids = folder_ + "ids.json", out = folder_ + "logits.safetensors";
+    std::ofstream(ids) << "[5, 17, 300, 42, 9, 1001, 77, 64, 12, 3, 256, 900]";
+    fs::remove(out);
+    EXPECT_EQ(Hone("logits" + Quoted(model) + "--ids" + Quoted(ids) + "-o" + Quoted(out) + flags), 0) << Err();
+    auto file = SafetensorsFile::Open(out);
+    EXPECT_TRUE(file.has_value());
+    return file.has_value() ? *file : nullptr;
+  }
+  // Root of the mean square of the differences over that of `b`.
+  static double Distance(const SafetensorsFile& a, const SafetensorsFile& b) {
+    const TensorView &x = a.FindTensor("logits")->view, &y = b.FindTensor("logits")->view;
+    EXPECT_TRUE(x.shape == y.shape);
+    double squares = 0, all = 0;
+    for (int64_t i = 0; i < y.shape.elements(); ++i) {
+      squares += std::pow(double{x.as<float>()[i]} - double{y.as<float>()[i]}, 2), all += std::pow(double{y.as<float>()[i]}, 2);
+    }
+    return std::sqrt(squares / all);
+  }
+
+  std::string folder_;
+  const std::string builtin_ = HONE_SOURCE_DIR "/assets/builtin/main";
+};
+
+class QuantizedFolderRuns : public QuantizedFolder, public testing::WithParamInterface<Format> {};
+
+TEST_P(QuantizedFolderRuns, AsTheDequantisedModelDoes) {
+  const Format& format = GetParam();
+  const std::string model = folder_ + "model", gguf = folder_ + "model.gguf";
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(model) + format.flags + " --no-measure"), 0) << Err();
+  ASSERT_EQ(Hone("inspect --json" + Quoted(model)), 0) << Err();
+  const nlohmann::json seen = nlohmann::json::parse(Out());
+  int matrices = 0;
+  for (const nlohmann::json& weight : seen["weights"]) {
+    if (weight["name"] != "model.layers.0.mlp.down_proj.weight") continue;
+    EXPECT_EQ(weight["runs_as"], format.runs_as);
+    EXPECT_EQ(weight["shape"], nlohmann::json::array({256, 768}));
+    ++matrices;
+  }
+  EXPECT_EQ(matrices, 1);
+
+  EXPECT_NE(Hone("convert" + Quoted(model) + Quoted(gguf)), 0);
+  EXPECT_NE(Err().find("--type bf16"), std::string::npos) << Err();
+  ASSERT_EQ(Hone("convert" + Quoted(model) + Quoted(gguf) + "--type f32"), 0) << Err();
+  const auto wanted = Logits(gguf, "--exact"), exact = Logits(model, "--exact"), packed = Logits(model, "");
+  ASSERT_TRUE(wanted && exact && packed);
+  EXPECT_LT(Distance(*exact, *wanted), 1e-5);
+  EXPECT_LT(Distance(*packed, *wanted), 0.05);
+  ASSERT_EQ(Hone("run" + Quoted(model) + "-p 'What is a' --max-tokens 4 --temperature 0"), 0) << Err();
+  EXPECT_FALSE(Out().empty());
+
+  EXPECT_NE(Hone("quantize" + Quoted(model) + Quoted(folder_ + "again.gguf") + "--type Q4_0 --no-measure"), 0);
+  EXPECT_NE(Err().find("--allow-requantize"), std::string::npos) << Err();
+}
+
+TEST_F(QuantizedFolder, MayBeQuantisedAgainOnlyWhenAsked) {
+  const std::string model = folder_ + "model", again = folder_ + "again.gguf";
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(model) + "--method rtn --bits 8 --group 32 --no-measure"), 0) << Err();
+  EXPECT_NE(Hone("quantize" + Quoted(model) + Quoted(folder_ + "twice") + "--method rtn --no-measure"), 0);
+  EXPECT_NE(Hone("convert" + Quoted(model) + Quoted(folder_ + "copy")), 0);
+  EXPECT_NE(Hone("quantize" + Quoted(model) + Quoted(again) + "--type Q4_0 --method gptq --allow-requantize --no-measure"), 0);
+  ASSERT_EQ(Hone("quantize" + Quoted(model) + Quoted(again) + "--type Q8_0 --allow-requantize --no-measure"), 0) << Err();
+  const auto once = Logits(model, "--exact"), twice = Logits(again, "--exact");
+  ASSERT_TRUE(once && twice);
+  EXPECT_LT(Distance(*twice, *once), 0.05);
+}
+
+std::string NameOf(const testing::TestParamInfo<Format>& one) { return one.param.name; }
+INSTANTIATE_TEST_SUITE_P(
+    Formats, QuantizedFolderRuns,
+    testing::Values(Format{"gptq4", "--method rtn --format gptq --bits 4 --group 128", "Q4_0"},
+                    Format{"gptq3_asym", "--method rtn --format gptq --bits 3 --group 64 --asym", "Q4_0"},
+                    Format{"gptq4_asym", "--method rtn --format gptq --bits 4 --group 64 --asym", "Q4_1"},
+                    Format{"gptq8_asym", "--method rtn --format gptq --bits 8 --group 64 --asym", "Q8_0"},
+                    Format{"awq", "--method rtn --format awq --group 64 --asym", "Q4_1"},
+                    Format{"packed5", "--method rtn --bits 5 --group 32", "Q5_0"},
+                    Format{"packed6_asym", "--method rtn --bits 6 --group 32 --asym", "Q8_0"},
+                    Format{"fp8", "--method fp8", "Q8_0"}, Format{"mxfp4", "--method mxfp4", "MXFP4"},
+                    Format{"nvfp4", "--method nvfp4", "Q6_K"}, Format{"nf4", "--method nf4", "Q8_0"},
+                    Format{"fp4", "--method fp4", "Q8_0"}, Format{"int8", "--method llm-int8", "Q8_0"}),
+    NameOf);
+
+}  // namespace
+}  // namespace hone
