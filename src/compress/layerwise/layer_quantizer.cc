@@ -49,7 +49,7 @@ class Job {
         options_(options),
         work_(work),
         runtime_(runtime),
-        cache_({KvType::kF32, 1, walk.config().kv_heads, walk.config().head_width,
+        cache_({KvType::kBF16, 1, walk.config().kv_heads, walk.config().head_width,
                 BlockPool::BlocksFor(text.chunk_tokens)}),
         layers_(cache_),
         blocks_(cache_.shape().blocks) {
