@@ -76,6 +76,7 @@ class Codes4 final : public QuantizedMatrix {
       HONE_TRY(nested_block_, said.Int("nested_blocksize"));
       HONE_TRY(const double offset, said.Number("nested_offset"));
       if (nested_block_ < 1) return source.Bad(fmt::format("nested_blocksize is {}; wanted 1 or more", nested_block_));
+      nested_block_ = std::min(nested_block_, blocks);
       offset_ = static_cast<float>(offset);
       HONE_TRY(const NamedTensor* nested, source.Need(".weight.nested_absmax", {DType::kF32},
                                                       Shape{(blocks + nested_block_ - 1) / nested_block_}));

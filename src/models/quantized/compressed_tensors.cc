@@ -193,7 +193,7 @@ class Fp8Matrix final : public QuantizedMatrix {
     HONE_TRY(const NamedTensor* codes, source.Need(".weight", {DType::kF8_E4M3}, Shape{rows_, columns_}));
     const NamedTensor* scales = source.Find(scale_suffix);
     const Shape shape = scales == nullptr ? Shape{} : scales->view.shape;
-    const auto [block_rows, block_columns] = block;
+    const int64_t block_rows = std::min(block.first, rows_), block_columns = std::min(block.second, columns_);
     const Shape blocks{(rows_ + block_rows - 1) / block_rows, (columns_ + block_columns - 1) / block_columns};
     Shape wanted = blocks;
     if (shape.elements() == 1 && scales != nullptr) {

@@ -37,7 +37,8 @@ Result<const NamedTensor*> NeedScales(const QuantizedSource& source, int64_t* gr
 
 // Columns of a group: what the configuration says if that makes so many groups, else what divides evenly.
 Result<int64_t> GroupSize(const QuantizedSource& source, int64_t groups) {
-  HONE_TRY(const int64_t said, source.config.Int("group_size", -1));
+  HONE_TRY(int64_t said, source.config.Int("group_size", -1));
+  said = std::min(said, source.columns);
   if (groups == 1) return source.columns;
   if (said > 0 && (source.columns + said - 1) / said == groups) return said;
   if (source.columns % groups == 0) return source.columns / groups;
@@ -62,7 +63,8 @@ class GptqMatrix final : public IntegerMatrix {
     const int64_t bits = packed.rank() == 2 ? packed[0] * 32 / columns_ : 0;
     if ((bits != 2 && bits != 3 && bits != 4 && bits != 8) || packed[0] * 32 != columns_ * bits || packed[1] != rows_ ||
         words.view.type != DType::kI32) {
-      HONE_TRY(const int64_t said, source.config.Int("bits", 4));
+      HONE_TRY(int64_t said, source.config.Int("bits", 4));
+      said = std::clamp<int64_t>(said, 1, 32);
       return source.Bad(fmt::format("tensor {} is {} {}; wanted I32 [{}, {}] for a matrix [{}, {}] of {} bits (2, 3, 4 and 8 are read)",
                                     words.name, Info(words.view.type).name, packed.ToString(), columns_ * said / 32, rows_,
                                     rows_, columns_, said));

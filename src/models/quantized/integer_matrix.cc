@@ -138,13 +138,15 @@ Result<void> IntegerMatrix::Encode(int64_t first, int64_t count, DType type, std
       }
       const int64_t g = GroupOf(order_.empty() ? begin : order_[begin]);
       const float scale = scales_.Value(first + r, g);
-      if (!(std::fabs(scale) < 65520)) {  // NaN too
+      const int zero = Zero(first + r, g);
+      const float least = type == DType::kQ4_1 || type == DType::kQ5_1 ? scale * static_cast<float>(zero) : 0;
+      if (!(std::fabs(scale) < 65520 && std::fabs(least) < 65520)) {  // NaN too
         return InvalidInput(fmt::format(
             "the scale of row {}, group {} is {}; wanted a finite number that F16 holds. The file is damaged, or was made "
             "from a model with NaN or infinities",
             first + r, g, scale));
       }
-      PutBlock(type, c, scale, Zero(first + r, g), out);
+      PutBlock(type, c, scale, zero, out);
     }
   }
   return {};

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 
+#include "base/random.h"
 #include "kernels/dequantize/dequantize.h"
 #include "models/test_checkpoint.h"
 #include "tensor/float16.h"
@@ -332,6 +333,84 @@ TEST_F(QuantizedFolderTest, DamagedBitsandbytesIsNamed) {
   EXPECT_SAYS(ErrorOf(config, fp4), "nested_blocksize");
   fp4.erase("m.weight.absmax");
   EXPECT_SAYS(ErrorOf(config, fp4), "m.weight.absmax is missing");
+}
+
+// Folders of every format with tensors taken away, of other types and shapes, of random numbers, and odd settings: an error or a
+// matrix, never anything else.
+TEST_F(QuantizedFolderTest, RandomDamageIsAnErrorOrAMatrix) {
+  const auto noise = [](uint64_t seed) {
+    return [seed](int64_t i) { return static_cast<uint32_t>((seed + static_cast<uint64_t>(i)) * 0x9e3779b97f4a7c15u >> 29); };
+  };
+  const std::string state = R"({"blocksize": 64, "shape": [32, 64], "nested_blocksize": 256, "nested_offset": 0.25})";
+  const Stored text{DType::kU8, Shape{static_cast<int64_t>(state.size())}, [state](int64_t i) { return static_cast<uint8_t>(state[i]); }};
+  const int64_t n = kRows * kColumns;
+  const std::vector<std::pair<std::string, Folder>> wholes = {
+      {kGptq, Gptq(4)},
+      {kGptq, Gptq(3)},
+      {kGptq, Gptq(8)},
+      {R"({"quant_method": "awq"})",
+       {{"m.qweight", {DType::kI32, Shape{kColumns, kRows / 8}}},
+        {"m.qzeros", {DType::kI32, Shape{2, kRows / 8}}},
+        {"m.scales", {DType::kF16, Shape{2, kRows}}}}},
+      {Packed(3),
+       {{"m.weight_packed", {DType::kI32, Shape{kRows, 6}}},
+        {"m.weight_scale", {DType::kF16, Shape{kRows, 2}}},
+        {"m.weight_zero_point", {DType::kI32, Shape{3, 2}}},
+        {"m.weight_g_idx", {DType::kI32, Shape{kColumns}}}}},
+      {Packed(8),
+       {{"m.weight", {DType::kI8, Shape{kRows, kColumns}}},
+        {"m.weight_scale", {DType::kBF16, Shape{kRows, 1}}},
+        {"m.weight_zero_point", {DType::kI8, Shape{kRows, 1}}}}},
+      {R"({"quant_method": "fp8", "weight_block_size": [9223372036854775807, 16]})",
+       {{"m.weight", {DType::kF8_E4M3, Shape{kRows, kColumns}}}, {"m.weight_scale_inv", {DType::kF32, Shape{1, 4}}}}},
+      {Packed(4),
+       {{"m.weight_packed", {DType::kU8, Shape{kRows, kColumns / 2}}},
+        {"m.weight_scale", {DType::kF8_E4M3, Shape{kRows, 4}}},
+        {"m.weight_global_scale", {DType::kF32, Shape{1}}}}},
+      {R"({"quant_method": "bitsandbytes"})",
+       {{"m.weight", {DType::kU8, Shape{n / 2, 1}}},
+        {"m.weight.absmax", {DType::kU8, Shape{n / 64}}},
+        {"m.weight.nested_absmax", {DType::kF32, Shape{1}}},
+        {"m.weight.nested_quant_map", {DType::kF32, Shape{256}}},
+        {"m.weight.quant_map", {DType::kF32, Shape{16}}},
+        {"m.weight.quant_state.bitsandbytes__nf4", text}}}};
+  const DType types[] = {DType::kI32, DType::kU8, DType::kI8, DType::kF16, DType::kF32, DType::kF8_E4M3, DType::kI64};
+  Rng rng(7);
+  int matrices = 0, errors = 0;
+  for (int round = 0; round < 400; ++round) {
+    auto [config, folder] = wholes[round % wholes.size()];
+    const bool damaged = round >= static_cast<int>(wholes.size());
+    for (auto it = folder.begin(); it != folder.end();) {
+      Stored& stored = it->second;
+      const bool numbers = stored.type == DType::kF16 || stored.type == DType::kF32;
+      if (rng.Below(2) == 0 && !numbers && it->first.find("state") == std::string::npos) stored.element = noise(rng.Below(1u << 30));
+      if (damaged && rng.Below(8) == 0) stored.type = types[rng.Below(7)];
+      if (damaged && rng.Below(8) == 0 && stored.shape.rank() > 0) {
+        Shape shape;
+        for (int d = 0; d < stored.shape.rank(); ++d) shape.Append(std::max<int64_t>(0, stored.shape[d] + static_cast<int64_t>(rng.Below(3)) - 1));
+        stored.shape = shape;
+      }
+      if (damaged && rng.Below(12) == 0) stored.element = noise(rng.Below(1u << 30));
+      it = damaged && rng.Below(16) == 0 ? folder.erase(it) : std::next(it);
+    }
+    if (folder.empty()) continue;
+    kept_.clear();
+    const auto matrix = Open(config, folder);
+    if (!matrix) {
+      EXPECT_NE(matrix.error().message, "");
+      ++errors;
+      continue;
+    }
+    if (*matrix == nullptr) continue;
+    ++matrices;
+    for (const bool exact : {false, true}) {
+      const auto tensor = (*matrix)->Transcode(0, kRows, exact, threads_);
+      if (tensor) continue;
+      EXPECT_NE(tensor.error().message.find(": m: "), std::string::npos) << tensor.error().message;
+    }
+  }
+  EXPECT_GT(matrices, 40);
+  EXPECT_GT(errors, 80);
 }
 
 }  // namespace
