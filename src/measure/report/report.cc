@@ -299,6 +299,7 @@ ordered_json Head(const LedgerEntry& entry) {
 }
 
 std::string MarkdownCell(const ordered_json& value) {
+  if (value.is_number_float()) return fmt::format("{:.6g}", value.get<double>());
   std::string text = value.is_null() ? "" : value.is_string() ? value.get<std::string>() : value.dump();
   std::string out;
   for (const char c : text) out += c == '|' ? std::string("\\|") : c == '\n' ? std::string(" ") : std::string(1, c);
