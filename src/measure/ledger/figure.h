@@ -8,6 +8,9 @@
 
 namespace hone {
 
+// Intervals of less confidence than this show no difference.
+inline constexpr double kShownConfidence = 0.9;
+
 enum class Direction { kHigher, kLower, kNeither };
 
 struct Figure {

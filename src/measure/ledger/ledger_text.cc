@@ -106,10 +106,10 @@ std::vector<Pair> Pairs(const LedgerEntry& a, const LedgerEntry& b) {
   return pairs;
 }
 
-// Intervals that do not touch differ; those that do say nothing. Without intervals nothing is said.
+// Intervals that do not touch differ; those that do say nothing. Without intervals of some confidence nothing is said.
 std::string PairVerdict(const Pair& pair) {
   const Interval &a = pair.a->interval, &b = pair.b->interval;
-  if (!(a.confidence > 0) || !(b.confidence > 0)) return "";
+  if (!(a.confidence >= kShownConfidence) || !(b.confidence >= kShownConfidence)) return "";
   if (a.low <= b.high && b.low <= a.high) return "no difference shown";
   const bool higher = b.value > a.value;
   if (pair.a->better == Direction::kNeither) return higher ? "higher" : "lower";

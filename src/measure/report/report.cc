@@ -41,6 +41,9 @@ bool Bounded(const Figure& figure) {
   return figure.interval.confidence > 0 && figure.interval.confidence < 1 && std::isfinite(figure.interval.value);
 }
 
+// Whether its interval can show anything.
+bool Carries(const Figure& figure) { return Bounded(figure) && figure.interval.confidence >= kShownConfidence; }
+
 std::string Said(const Figure& figure) {
   const std::string unit = UnitOf(figure.name);
   std::string text = fmt::format("{:.4g}{}", figure.interval.value, unit.empty() ? "" : " " + unit);
@@ -71,7 +74,7 @@ void CompareWithBase(const LedgerEntry& entry, const LedgerEntry& base, Conclusi
     const auto it = others.find(figure.name);
     if (it == others.end()) continue;
     ++common;
-    if (!Bounded(figure) || !Bounded(*it->second)) {
+    if (!Carries(figure) || !Carries(*it->second)) {
       ++bare;
       continue;
     }
@@ -97,7 +100,9 @@ void CompareWithBase(const LedgerEntry& entry, const LedgerEntry& base, Conclusi
   if (same > 0)
     out->open.push_back(
         fmt::format("{} of {} common figures: their intervals touch, so no difference is shown", same, common));
-  if (bare > 0) out->open.push_back(fmt::format("{} of {} common figures have no interval on one side", bare, common));
+  if (bare > 0)
+    out->open.push_back(fmt::format("{} of {} common figures have no interval of {:.0f} % on one side or both", bare,
+                                    common, 100 * kShownConfidence));
   if (common == 0) out->open.push_back(fmt::format("No figure is in both experiment {} and {}", base.id, entry.id));
   for (const auto& [what, a, b] :
        {std::tuple("model", base.model, entry.model), std::tuple("recipe", base.recipe, entry.recipe),
@@ -153,16 +158,15 @@ void JudgeLoadPoint(const ordered_json& point, const std::string& where, Conclus
     const std::string limit = TextAt(*client, "limit");
     if (!limit.empty()) out->inferred.push_back(where + "latencies contain the client's own delay: " + limit);
   }
-  for (const char* latency : {"ttft_ms", "tpot_ms", "e2e_ms"}) {
-    const ordered_json* spread = Find(point, latency);
-    const ordered_json* thin = spread == nullptr ? nullptr : Find(*spread, "too_few_for");
-    if (thin == nullptr || !thin->is_array() || thin->empty()) continue;
-    std::string keys;
-    for (const ordered_json& key : *thin)
-      keys += (keys.empty() ? "" : ", ") + (key.is_string() ? key.get<std::string>() : "");
-    out->open.push_back(fmt::format("{}{} of {}: not one request of a run is expected beyond; more requests would tell",
-                                    where, keys, latency));
-  }
+  // All latencies of a point are of the same requests, or of nearly as many.
+  const ordered_json* spread = Find(point, "ttft_ms");
+  const ordered_json* thin = spread == nullptr ? nullptr : Find(*spread, "too_few_for");
+  if (thin == nullptr || !thin->is_array() || thin->empty()) return;
+  std::string keys;
+  for (const ordered_json& key : *thin)
+    keys += (keys.empty() ? "" : ", ") + (key.is_string() ? key.get<std::string>() : "");
+  out->open.push_back(fmt::format(
+      "{}{} of latencies: not one request of a run is expected beyond; more requests would tell", where, keys));
 }
 
 void JudgeLoad(const ordered_json& result, Conclusions* out) {
@@ -187,15 +191,16 @@ Conclusions Conclude(const LedgerEntry& entry, const std::optional<LedgerEntry>&
   } else {
     std::vector<std::string> statements, bare;
     for (const Figure& figure : entry.figures) {
-      if (Bounded(figure)) statements.push_back(fmt::format("{} is {}", figure.name, Said(figure)));
-      if (figure.interval.confidence == 0) bare.push_back(figure.name);
+      if (Carries(figure)) statements.push_back(fmt::format("{} is {}", figure.name, Said(figure)));
+      if (figure.interval.confidence < kShownConfidence) bare.push_back(figure.name);
     }
     AddCounted(&out.shown, statements, "further figures have intervals; the table has them");
     if (!bare.empty()) {
       std::string names;
       for (size_t i = 0; i < std::min<size_t>(4, bare.size()); ++i) names += (i > 0 ? ", " : "") + bare[i];
-      out.open.push_back(fmt::format("{} figures have no interval ({}{}): more rounds or seeds would give one",
-                                     bare.size(), names, bare.size() > 4 ? " ..." : ""));
+      out.open.push_back(
+          fmt::format("{} figures have no interval of {:.0f} % ({}{}): more rounds or seeds would give one",
+                      bare.size(), 100 * kShownConfidence, names, bare.size() > 4 ? " ..." : ""));
     }
     out.open.push_back(fmt::format(
         "Whether a change is better: there is no experiment to compare with; enter the next one with --parent {}",
