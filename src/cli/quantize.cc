@@ -88,6 +88,11 @@ class QuantizeCommand : public Command {
 
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
+    if (in_ == "builtin" || in_ == "builtin-draft") {  // their world is small: text of that world
+      HONE_TRY(const std::string assets, AssetsFolder());
+      if (calibration_.file.empty()) calibration_.file = assets + "/builtin/tasks/calibration.txt";
+      if (quality_.text.empty()) quality_.text = assets + "/builtin/tasks/held-out.txt";
+    }
     const bool mixed = type_.empty() && (size_flag_->given() || (bits_flag_->given() && out_.ends_with(".gguf")));
     if (!scheme_.method.empty() && type_.empty() && !mixed) return RunFolder(flags);
     if (type_.empty() && !mixed)

@@ -352,7 +352,8 @@ class Job {
     return work.EndPiece();
   }
 
-  // Rounded to nearest, ranges clipped where that lowers the error weighted by mean squared inputs.
+  // Rounded to nearest, ranges clipped where that lowers the error weighted by mean squared inputs. Not those of q and
+  // k, whose product would shrink.
   void EncodeClipped(const FolderTensor& tensor, std::vector<std::vector<std::byte>>& outputs) {
     HONE_CHECK(run_.scales != nullptr && format_.takes_codes());
     const InputStats& stats = run_.scales->stats.at(groups_.at(tensor.name));
@@ -367,7 +368,7 @@ class Job {
                               .group = scheme_.group,
                               .isa = runtime_.isa,
                               .fresh_grids = true,
-                              .search_scale = true,
+                              .search_scale = !groups_.at(tensor.name).ends_with("qkv"),
                               .scale_type = format_.scale_type(tensor.dtype)};
     const GptqResult result = QuantizeGptq(w_, tensor.rows, factor, options, *runtime_.threads);
     format_.EncodeCodes({tensor.rows, tensor.columns, tensor.dtype, result.codes, result.grids, result.group_of}, outputs,
