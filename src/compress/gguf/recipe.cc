@@ -65,7 +65,9 @@ std::vector<Point> LowerHull(std::vector<Point> points) {
 class Meter {
  public:
   Meter(const TensorSource& source, const Imatrix* imatrix, const Runtime& runtime)
-      : source_(source), imatrix_(imatrix), runtime_(runtime) {}
+      : source_(source), imatrix_(imatrix), runtime_(runtime) {
+    for (const TensorInfo& tensor : source.tensors()) layers_ += tensor.name.ends_with(".attn_output.weight");
+  }
 
   std::vector<Point> Points(size_t index) const {
     const TensorInfo& info = source_.tensors()[index];
@@ -109,10 +111,13 @@ class Meter {
     });
     double power = 0;
     for (const double e : errors.back()) power += e;
+    // An error of the embedding or the output reaches every logit at full size; one of a layer's matrices is one of many
+    // that add to the stream.
+    const double weight = info.name.starts_with("blk.") ? 1 : std::max(1, layers_);
     for (size_t p = 0; p < points.size(); ++p) {
       double error = 0;
       for (const double e : errors[p]) error += e;
-      points[p].cost = power > 0 && std::isfinite(error) ? error / power : 0;
+      points[p].cost = power > 0 && std::isfinite(error) ? weight * error / power : 0;
     }
     return points;
   }
@@ -121,6 +126,7 @@ class Meter {
   const TensorSource& source_;
   const Imatrix* imatrix_;
   const Runtime& runtime_;
+  int layers_ = 0;
 };
 
 }  // namespace

@@ -27,7 +27,8 @@ Result<std::map<std::string, DType>> ApplyRecipe(const std::vector<RecipeLine>& 
 
 // Types of all quantised tensors so that the file's tensors take at most `bytes`, with the least sum of costs. The cost
 // of a type for a tensor is the relative error of its output, sum_j imp_j e_j^2 / sum_j imp_j w_j^2 over sampled rows
-// (imp: mean squared inputs; 1 without an importance matrix).
+// (imp: mean squared inputs; 1 without an importance matrix),
+// times the number of layers for embedding and output, whose error reaches every logit at full size.
 // Solved as a knapsack on the lower hull of each tensor's (bytes, cost). Errors: a budget below
 // what the smallest types take.
 struct MixedChoice {
