@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -117,11 +118,21 @@ class Connection {
   ~Connection() { close(fd_); }
   Connection(const Connection&) = delete;
 
-  bool Send(const std::string& bytes) const { return connected_ && send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()); }
+  bool Send(const std::string& bytes) const {
+    for (size_t sent = 0; connected_ && sent < bytes.size();) {
+      const ssize_t n = send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (n > 0) sent += static_cast<size_t>(n);
+      else if (errno != EINTR) return false;
+    }
+    return connected_;
+  }
   // Up to `most` more bytes; false at the end.
   bool Receive(size_t most = 65536) {
     char buffer[65536];
-    const ssize_t n = recv(fd_, buffer, std::min(most, sizeof buffer), 0);
+    ssize_t n = 0;
+    do {
+      n = recv(fd_, buffer, std::min(most, sizeof buffer), 0);
+    } while (n < 0 && errno == EINTR);  // a wait with a limit ends so when the program is stopped and goes on
     if (n > 0) text_.append(buffer, static_cast<size_t>(n));
     return n > 0;
   }
