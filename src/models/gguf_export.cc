@@ -19,8 +19,24 @@ namespace {
 // (j, j + width / 2).
 int64_t SourceRow(int64_t i, int64_t width) { return i % 2 * (width / 2) + i / 2; }
 
-uint64_t FileType(DType type) {  // general.file_type of plain types
-  return type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 32;
+uint64_t FileType(DType type) {  // general.file_type: what most weights are
+  switch (type) {
+    case DType::kF32: return 0;
+    case DType::kF16: return 1;
+    case DType::kQ4_0: return 2;
+    case DType::kQ8_0: return 7;
+    case DType::kQ5_0: return 8;
+    case DType::kMXFP4: return 38;
+    default: return 32;
+  }
+}
+
+// The GGUF type that holds a matrix as it is: none if no packed type does, or only with its columns in another order.
+std::optional<DType> ExactType(const Weight& weight) {
+  if (weight.quantized == nullptr) return weight.view.type;
+  const DType type = weight.quantized->type(true);
+  if (!IsBlock(type) || !weight.quantized->order(true).empty()) return std::nullopt;
+  return type;
 }
 
 }  // namespace
@@ -38,10 +54,14 @@ Result<GgufExport> GgufExport::Make(std::shared_ptr<const Checkpoint> checkpoint
   }
   HONE_TRY(out.config_, ReadModelConfig(*checkpoint));
   HONE_TRY(WeightMap map, WeightMap::Make(*checkpoint, *family, out.config_));
-  if (map.quantized() && !type) {
-    return Unsupported(checkpoint->path() +
-                       ": its matrices are quantised, and GGUF has no types that hold them as they are; --type bf16, f16 or f32 "
-                       "dequantises them");
+  std::map<std::string, DType> types;  // of tensors that several weights make
+  for (const Weight& weight : map.weights()) {
+    if (!map.quantized() || type || weight.view.shape.rank() < 2) continue;
+    const std::optional<DType> exact = ExactType(weight);
+    if (exact && types.emplace(weight.gguf_name, *exact).first->second == *exact) continue;
+    const std::string stored = weight.quantized != nullptr ? weight.quantized->stored() : std::string(Info(weight.view.type).name);
+    return Unsupported(fmt::format("{}: {} is stored as {}, and GGUF has no type that holds it as it is; --type bf16, f16 or f32 "
+                                   "dequantises all matrices", checkpoint->path(), weight.file_name, stored));
   }
   out.checkpoint_ = std::move(checkpoint);
   out.map_ = std::make_unique<WeightMap>(std::move(map));
@@ -66,7 +86,7 @@ void GgufExport::PlanTensors(std::optional<DType> type, bool permutes_qk) {
       continue;
     }
     Output output{.info = {weight.gguf_name, DType::kF32, Shape{}}, .sources = {&weight}};
-    if (weight.view.shape.rank() > 1) output.info.type = type.value_or(weight.view.type);
+    if (weight.view.shape.rank() > 1) output.info.type = type ? *type : ExactType(weight).value_or(DType::kF32);
     const bool query = weight.name.find(".attn_q.") != std::string::npos, key = weight.name.find(".attn_k.") != std::string::npos;
     if (permutes_qk && (query || key)) output.permuted_heads = query ? config_.heads : config_.kv_heads;
     outputs_.push_back(std::move(output));
@@ -111,6 +131,7 @@ void GgufExport::DescribeModel() {
   for (const Output& output : outputs_) bytes[output.info.type] += output.info.bytes();
   const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   put("general.file_type", GgufU32(FileType(most->first)));
+  if (IsBlock(most->first)) put("general.quantization_version", GgufU32(2));
 
   own("block_count", GgufU32(config_.layers));
   own("context_length", GgufU32(config_.context));
@@ -169,15 +190,24 @@ static TensorView AsMatrix(const Weight& source) {
   return view;
 }
 
-void GgufExport::ReadRow(const Output& output, const Weight& source, int64_t row, DType as, std::byte* out, RoundingCount* tally) {
+Result<void> GgufExport::ReadRow(const Output& output, const Weight& source, int64_t row, DType as, std::byte* out,
+                                 RoundingCount* tally) {
   TensorView view = AsMatrix(source);
   const int64_t head_rows = output.permuted_heads > 0 ? view.shape.rows() / output.permuted_heads : 0;
   const int64_t from = head_rows > 0 ? row / head_rows * head_rows + SourceRow(row % head_rows, head_rows) : row;
-  if (source.quantized == nullptr) return ConvertRows(view, from, 1, source.plus_one, as, out, tally);
+  if (source.quantized == nullptr) {
+    ConvertRows(view, from, 1, source.plus_one, as, out, tally);
+    return {};
+  }
+  if (IsBlock(as)) {
+    tally->values += static_cast<uint64_t>(view.shape.back());
+    return source.quantized->TranscodeRow(source.first_row + from, true, out);
+  }
   std::vector<float> values(view.shape.back());
   source.quantized->Decode(source.first_row + from, 1, values.data());
   view = {DType::kF32, Shape{1, view.shape.back()}, reinterpret_cast<const std::byte*>(values.data())};
   ConvertRows(view, 0, 1, false, as, out, tally);
+  return {};
 }
 
 void GgufExport::ReadRows(size_t tensor, int64_t first, int64_t count, DType as, std::byte* out) const {
@@ -188,13 +218,15 @@ void GgufExport::ReadRows(size_t tensor, int64_t first, int64_t count, DType as,
     HONE_CHECK(first == 0 && count <= 1 && as == output.info.type);
     if (!output.values.empty()) return void(std::memcpy(out, output.values.data(), output.values.size() * sizeof(float)));
     const Weight& source = *output.sources.front();
-    for (int64_t i = 0; i < source.view.shape[0]; ++i) ReadRow(output, source, i, as, out + i * BytesFor(as, 1), &ignored);
+    for (int64_t i = 0; i < source.view.shape[0]; ++i) ReadRow(output, source, i, as, out + i * BytesFor(as, 1), &ignored).value();
     return;
   }
   const size_t row_bytes = BytesFor(as, output.info.shape.back());
   for (const Weight* source : output.sources) {
     const int64_t rows = source->view.shape.rows();
-    for (; first < rows && count > 0; ++first, --count, out += row_bytes) ReadRow(output, *source, first, as, out, &ignored);
+    for (; first < rows && count > 0; ++first, --count, out += row_bytes) {
+      ReadRow(output, *source, first, as, out, &ignored).value();  // nothing can fail: read as F32, or not quantised
+    }
     first -= rows;
     if (first < 0) first = 0;
   }
@@ -216,7 +248,7 @@ Result<void> GgufExport::Write(GgufWriter& writer, const std::function<bool(uint
       const TensorView view = AsMatrix(*source);
       row.resize(BytesFor(output.info.type, view.shape.back()));
       for (int64_t r = 0; r < view.shape.rows(); ++r) {
-        ReadRow(output, *source, r, output.info.type, row.data(), tally);
+        HONE_RETURN_IF_ERROR(ReadRow(output, *source, r, output.info.type, row.data(), tally));
         HONE_RETURN_IF_ERROR(writer.Append(row));
       }
     }

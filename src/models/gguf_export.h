@@ -53,7 +53,8 @@ class GgufExport {
     std::vector<float> values;            // made here, no source
   };
   GgufExport() = default;
-  static void ReadRow(const Output& output, const Weight& source, int64_t row, DType as, std::byte* out, RoundingCount* tally);
+  static Result<void> ReadRow(const Output& output, const Weight& source, int64_t row, DType as, std::byte* out,
+                              RoundingCount* tally);
   void PlanTensors(std::optional<DType> type, bool permutes_qk);
   void AddRopeTensors();
   void DescribeModel();

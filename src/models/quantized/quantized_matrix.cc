@@ -81,6 +81,10 @@ Result<Tensor> QuantizedMatrix::Transcode(int64_t first, int64_t count, bool exa
   return out;
 }
 
+Result<void> QuantizedMatrix::TranscodeRow(int64_t row, bool exact, std::byte* out) const {
+  return Encode(row, 1, type(exact), out).Context(where_);
+}
+
 Result<void> QuantizedMatrix::Encode(int64_t first, int64_t count, DType type, std::byte* out) const {
   std::vector<float> row(columns_);
   const size_t row_bytes = BytesFor(type, columns_);

@@ -41,6 +41,8 @@ class QuantizedMatrix {
   // Rows [first, first + count) in type(exact), columns in order(exact). An error names a scale or weight that is no
   // finite number.
   Result<Tensor> Transcode(int64_t first, int64_t count, bool exact, ThreadPool& threads) const;
+  // The same for one row, here and now.
+  Result<void> TranscodeRow(int64_t row, bool exact, std::byte* out) const;
 
   // The file's pages are not needed soon.
   void Release(const Checkpoint& checkpoint) const;
