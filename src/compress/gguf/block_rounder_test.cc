@@ -86,7 +86,8 @@ TEST_F(BlockRounderTest, ErrorsAreMadeUpFor) {
     std::vector<float> importance(n);
     for (int64_t i = 0; i < n; ++i) importance[i] = h[i * n + i] / static_cast<float>(tokens);
     for (int64_t r = 0; r < rows; ++r)
-      QuantizeRow(type, isa_, &w[r * n], n, UsesImportance(type) ? importance.data() : nullptr, plain.data() + r * BytesFor(type, n));
+      QuantizeRow(type, isa_, &w[r * n], n, UsesImportance(type) ? importance.data() : nullptr,
+                  plain.data() + r * BytesFor(type, n));
     SweepColumns(w, rows, factor, BlockSweep(type, isa_), threads_,
                  [&] { return MakeBlockRounder(type, isa_, factor, swept); });
     EXPECT_LT(output_error(swept, type), 0.75 * output_error(plain, type)) << Info(type).name;
