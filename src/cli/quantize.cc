@@ -40,8 +40,8 @@ class QuantizeCommand : public Command {
     flags.Add("--imatrix", imatrix_,
               "for GGUF: an importance matrix (hone calibrate, or llama.cpp's, GGUF or .dat)");
     Flag* method = flags.Add("--method", scheme_.method,
-                                         "a folder, by this method: rtn, gptq, awq, smoothquant, w8a8, fp8, mxfp4, nvfp4, nf4, fp4 or "
-                                         "llm-int8; with --type only gptq");
+                             "a folder, by this method: rtn, gptq, awq, smoothquant, w8a8, fp8, mxfp4, nvfp4, nf4, fp4 "
+                             "or llm-int8; with --type only gptq");
     flags.Add("--format", scheme_.format,
                    "with --method: compressed-tensors, gptq, awq or bitsandbytes (default: what the method goes with)")
         ->needs(method);
@@ -202,7 +202,9 @@ class QuantizeCommand : public Command {
       scheme_.format = bitsandbytes ? "bitsandbytes" : scheme_.method == "awq" ? "awq" : "compressed-tensors";
     }
     scheme_.symmetric = !asym_ && (sym_ || scheme_.format != "awq");
-    return QuantizeToFolder({in_, out_, scheme_, calibration_, layerwise_, smoothing_, quality_, !no_measure_, plan_only_, resume_, force_}, flags);
+    return QuantizeToFolder({in_, out_, scheme_, calibration_, layerwise_, smoothing_, quality_, !no_measure_,
+                             plan_only_, resume_, force_},
+                            flags);
   }
 
   // What a budget or a recipe says about types.
