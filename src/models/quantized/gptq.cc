@@ -121,11 +121,15 @@ class GptqMatrix final : public IntegerMatrix {
     const int64_t word_rows = columns_ * width / 32;
     if (width != 3) {
       const int per_word = 32 / width;
-      for (int64_t w = 0; w < word_rows; ++w) {
-        const uint32_t* row = words_ + w * rows_ + first;
+      constexpr int64_t kStretch = 64;  // of words, whose cache lines stay near while all rows take their part
+      for (int64_t begin = 0; begin < word_rows; begin += kStretch) {
+        const int64_t end = std::min(word_rows, begin + kStretch);
         for (int64_t r = 0; r < count; ++r) {
-          uint8_t* out = codes + r * columns_ + w * per_word;
-          for (int i = 0; i < per_word; ++i) out[i] = static_cast<uint8_t>(row[r] >> (i * width) & mask);
+          uint8_t* out = codes + r * columns_ + begin * per_word;
+          for (int64_t w = begin; w < end; ++w) {
+            const uint32_t word = words_[w * rows_ + first + r];
+            for (int i = 0; i < per_word; ++i) *out++ = static_cast<uint8_t>(word >> (i * width) & mask);
+          }
         }
       }
       return;
@@ -187,9 +191,13 @@ class AwqMatrix final : public IntegerMatrix {
     return place % 2 == 0 ? pair & 15 : pair >> 4;
   }
   void ReadCodes(int64_t first, int64_t count, uint8_t* codes) const override {
-    for (int64_t i = 0; i < columns_; ++i) {
-      const std::byte* words = words_ + i * rows_ / 2;
-      for (int64_t r = 0; r < count; ++r) codes[r * columns_ + i] = Nibble(words, first + r);
+    constexpr int64_t kStretch = 256;  // of columns, whose cache lines stay near while all rows take their part
+    for (int64_t begin = 0; begin < columns_; begin += kStretch) {
+      const int64_t end = std::min(columns_, begin + kStretch);
+      for (int64_t r = 0; r < count; ++r) {
+        const std::byte* words = words_ + begin * rows_ / 2;
+        for (int64_t i = begin; i < end; ++i, words += rows_ / 2) codes[r * columns_ + i] = Nibble(words, first + r);
+      }
     }
   }
   int Zero(int64_t row, int64_t group) const override { return Nibble(zeros_ + group * rows_ / 2, row); }
