@@ -176,7 +176,7 @@ TEST_F(Quantize, WhatCannotBeDoneHasItsExitCode) {
   EXPECT_EQ(code(Quoted(out) + "--type IQ2_XS"), 2);
   EXPECT_EQ(code(Quoted(folder_ + "x") + "--type Q4_0"), 2);  // no .gguf
   EXPECT_EQ(code(Quoted(out) + "--type Q4_0 --bits 4"), 2);   // a flag of the other half
-  EXPECT_EQ(code(Quoted(folder_ + "x") + "--method gptq"), 2);
+  EXPECT_EQ(code(Quoted(folder_ + "x") + "--method gptq --format bitsandbytes"), 2);
   EXPECT_EQ(code(Quoted(folder_ + "x") + "--method fp8 --group 32"), 2);
   EXPECT_EQ(code(Quoted(folder_ + "x") + "--method rtn --group 7"), 3);  // divides nothing
   EXPECT_EQ(code(Quoted(out) + "--type Q4_0 --imatrix" + Quoted(folder_ + "none")), 3);

@@ -156,8 +156,10 @@ TEST(LinearFormat, PackedWords) {
     std::vector<std::byte> ones(2 * 2 * 32);
     for (int i = 0; i < 64; ++i) StoreAs(DType::kF16, 1.0f, ones.data() + 2 * i);
     const TensorView &qweight = view("qweight"), &qzeros = view(awq ? "qzeros" : "qzeros_v2");
+    std::vector<int32_t> group_of(128);
+    for (int i = 0; i < 128; ++i) group_of[i] = i / 64;
     const std::span<const std::byte> words[] = {
-        {qweight.data, qweight.bytes()}, {qzeros.data, qzeros.bytes()}, ones, {}};
+        {qweight.data, qweight.bytes()}, {qzeros.data, qzeros.bytes()}, ones, std::as_bytes(std::span(group_of))};
     (*format)->Decode(words, 32, 128, DType::kF32, 0, 32, back.data());
     EXPECT_EQ(back, w) << name;
   }
