@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <numeric>
 
 #include "base/cpu.h"
@@ -16,6 +17,7 @@
 #include "base/result.h"
 #include "base/test_shared.h"
 #include "base/threads.h"
+#include "base/user_path.h"
 
 namespace hone {
 namespace {
@@ -185,6 +187,21 @@ TEST(NearestName, SuggestsWhatWasMeant) {
   EXPECT_EQ(NearestName("frequency", known), "");
   EXPECT_EQ(NearestName("", known), "");
   EXPECT_EQ(NearestName(std::string(100000, 'x'), known), "");
+}
+
+TEST(UserPath, FollowsTheXdgSpecification) {
+  std::string saved[2];
+  const char* names[] = {"XDG_STATE_HOME", "HOME"};
+  for (int i = 0; i < 2; ++i) saved[i] = std::getenv(names[i]) == nullptr ? "" : std::getenv(names[i]);
+  const auto path = [&](const char* state, const char* home) {
+    setenv("XDG_STATE_HOME", state, 1), setenv("HOME", home, 1);
+    return UserPath(UserFolder::kState, "x");
+  };
+  EXPECT_EQ(path("/s", "/h"), "/s/hone/x");
+  EXPECT_EQ(path("relative", "/h"), "/h/.local/state/hone/x");
+  EXPECT_EQ(path("", "/h"), "/h/.local/state/hone/x");
+  EXPECT_EQ(path("", ""), "");
+  for (int i = 0; i < 2; ++i) saved[i].empty() ? unsetenv(names[i]) : setenv(names[i], saved[i].c_str(), 1);
 }
 
 }  // namespace

@@ -18,6 +18,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/user_path.h"
+
 namespace hone {
 namespace {
 
@@ -359,12 +361,9 @@ Result<HubOptions> HubOptionsFromEnvironment() {
   }
   if (const char* models = std::getenv("HONE_MODELS"); models != nullptr && *models != 0) {
     options.models = models;
-  } else if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
-    options.models = std::string(cache) + "/hone/models";
-  } else if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
-    options.models = std::string(home) + "/.cache/hone/models";
   } else {
-    return UsageError("there is no HOME to keep models in; set HONE_MODELS to a folder");
+    options.models = UserPath(UserFolder::kCache, "models");
+    if (options.models.empty()) return UsageError("there is no HOME to keep models in; set HONE_MODELS to a folder");
   }
   return options;
 }

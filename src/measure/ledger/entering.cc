@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/user_path.h"
 #include "measure/ledger/ledger.h"
 #include "measure/machine.h"
 #include "measure/sha256.h"
@@ -39,11 +40,7 @@ bool AddFile(const fs::path& path, std::string* text) {
 std::string LedgerPath(const std::string& flag) {
   if (flag == "off") return "";
   if (!flag.empty()) return flag;
-  const char* state = std::getenv("XDG_STATE_HOME");
-  if (state != nullptr && *state == '/') return std::string(state) + "/hone/ledger.sqlite";
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && *home == '/') return std::string(home) + "/.local/state/hone/ledger.sqlite";
-  return "";
+  return UserPath(UserFolder::kState, "ledger.sqlite");
 }
 
 std::string EnvironmentJson(const Runtime& runtime) {

@@ -2,37 +2,19 @@
 #include "measure/plan/fitted.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "measure/json_text.h"
+#include "base/user_path.h"
+#include "measure/entries_file.h"
 
 namespace hone {
 namespace {
 
 using nlohmann::ordered_json;
 constexpr size_t kMostEntries = 64;
-constexpr uintmax_t kMostBytes = 1 << 20;
-
-ordered_json ReadEntries(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) > kMostBytes)
-    return ordered_json::array();
-  std::ifstream in(path, std::ios::binary);
-  ordered_json json = ParseJson(std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>()));
-  return json.is_array() ? json : ordered_json::array();
-}
-
-bool Says(const ordered_json& entry, const char* key, const std::string& value) {
-  const auto it = entry.is_object() ? entry.find(key) : entry.end();
-  return entry.is_object() && it != entry.end() && it->is_string() && it->get<std::string>() == value;
-}
 
 bool Number(const ordered_json& entry, const char* key, double low, double high, double* out) {
   const auto it = entry.find(key);
@@ -43,17 +25,11 @@ bool Number(const ordered_json& entry, const char* key, double low, double high,
 
 }  // namespace
 
-std::string FittedPath() {
-  const char* state = std::getenv("XDG_STATE_HOME");
-  if (state != nullptr && state[0] == '/') return std::string(state) + "/hone/fitted.json";
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && home[0] != 0) return std::string(home) + "/.local/state/hone/fitted.json";
-  return "";
-}
+std::string FittedPath() { return UserPath(UserFolder::kState, "fitted.json"); }
 
 bool LoadFitted(const std::string& path, const std::string& machine, const std::string& weights, Efficiency* efficiency) {
   for (const ordered_json& entry : ReadEntries(path)) {
-    if (!Says(entry, "machine", machine) || !Says(entry, "weights", weights)) continue;
+    if (!EntrySays(entry, "machine", machine) || !EntrySays(entry, "weights", weights)) continue;
     Efficiency read = *efficiency;
     if (!Number(entry, "read_share", 1e-4, 4, &read.read_share) || !Number(entry, "compute_share", 1e-4, 4, &read.compute_share) ||
         !Number(entry, "step_overhead_s", 0, 10, &read.step_overhead_s)) {
@@ -70,27 +46,13 @@ bool LoadFitted(const std::string& path, const std::string& machine, const std::
 Result<void> SaveFitted(const std::string& path, const std::string& machine, const std::string& weights,
                         const Efficiency& efficiency) {
   if (path.empty()) return IoError("no place for fitted constants: neither XDG_STATE_HOME nor HOME is set");
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  ordered_json entries = ordered_json::array();
-  entries.push_back({{"machine", machine}, {"weights", weights}, {"read_share", efficiency.read_share},
-                     {"compute_share", efficiency.compute_share}, {"decode_share", efficiency.decode_share}, {"step_overhead_s", efficiency.step_overhead_s}});
-  for (const ordered_json& entry : ReadEntries(path)) {
-    if (entries.size() < kMostEntries && !(Says(entry, "machine", machine) && Says(entry, "weights", weights)))
-      entries.push_back(entry);
-  }
-  // Beside it, then renamed: a reader never sees half a file.
-  const std::string temporary = path + "." + std::to_string(getpid());
-  std::ofstream out(temporary, std::ios::binary);
-  out << entries.dump(1, ' ', false, ordered_json::error_handler_t::replace) << "\n";
-  out.close();
-  if (!out) {
-    std::filesystem::remove(temporary, error);
-    return IoError(path + ": cannot write the fitted constants");
-  }
-  std::filesystem::rename(temporary, path, error);
-  if (error) return IoError(path + ": " + error.message());
-  return {};
+  return PutEntry(path,
+                  {{"machine", machine}, {"weights", weights}, {"read_share", efficiency.read_share},
+                   {"compute_share", efficiency.compute_share}, {"decode_share", efficiency.decode_share},
+                   {"step_overhead_s", efficiency.step_overhead_s}},
+                  kMostEntries, [&](const ordered_json& entry) {
+                    return !(EntrySays(entry, "machine", machine) && EntrySays(entry, "weights", weights));
+                  });
 }
 
 Efficiency FitEfficiency(std::span<const MeasuredStep> steps, const Hardware& hardware, const WeightFormat& format,
