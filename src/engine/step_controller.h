@@ -35,7 +35,7 @@ class StepController {
 
   static constexpr int kMinChunk = 16;       // a prompt always moves; less would not be cheaper
   static constexpr int kColdChunk = 64;      // before anything is known
-  static constexpr double kIdleStretch = 4;
+  static constexpr double kIdleStretch = 10;
 
  private:
   static constexpr int kTerms = 4;
