@@ -1,6 +1,6 @@
 // Gaps between the tokens of running streams, alone and while a long prompt is computed beside them.
 //
-//   hone serve MODEL --ctx 10240 & node bench/stream_gaps.mjs [URL] [--streams 4] [--prompt 8192] [--step-ms 100]
+//   hone serve MODEL --ctx 10240 & node bench/stream_gaps.mjs [URL] [--streams 4] [--prompt 8192] [--step-ms 200]
 //
 // Prints one JSON object. `bound_ms` is twice the median gap of the streams alone plus the server's --step-ms; `kept` says whether
 // the 99th percentile of the gaps during the prompt is below it.
@@ -9,7 +9,7 @@ const flag = (name, otherwise) => {
   const at = args.indexOf('--' + name)
   return at < 0 ? otherwise : Number(args.splice(at, 2)[1])
 }
-const streams = flag('streams', 4), promptTokens = flag('prompt', 8192), stepMs = flag('step-ms', 100)
+const streams = flag('streams', 4), promptTokens = flag('prompt', 8192), stepMs = flag('step-ms', 200)
 const url = args[0] ?? 'http://127.0.0.1:8080'
 
 const post = (path, body, signal) =>
