@@ -53,7 +53,7 @@ inline void ZeroToStep(uint8_t* tiles, int pair) {
 // pair of row blocks came to. Loading sums into tiles would make the next products wait for the stores of the last. The other half
 // of a shared core leaves few instructions a step, so there are no conditions here: a step may ask past the end.
 struct Aside {
-  const uint8_t *ahead, *x_ahead;
+  uintptr_t ahead, x_ahead;  // addresses: none, or past the end, is no pointer
   int64_t ahead_step, x_ahead_step;  // bytes a step, at most 128
   float* sums;         // [1024], of the last pair
   const float* products;
@@ -66,7 +66,8 @@ constexpr int kFullSteps = kBf16Stretch / kStepK;
 template <int kBlocks, bool kAdd>
 inline void Steps(const Bf16Tile& t, const uint8_t* x, Aside& aside) {
   const int64_t block = int64_t{t.steps} * kTileBytes;
-  const uint8_t *ahead = aside.ahead, *x_ahead = aside.x_ahead, *weights = t.weights, *end = x + block;
+  uintptr_t ahead = aside.ahead, x_ahead = aside.x_ahead;
+  const uint8_t *weights = t.weights, *end = x + block;
   float* sums = aside.sums;
   const float* products = aside.products;
   for (int part = 0; x < end; ++part, weights += kStepsOfPart * kTileBytes) {
@@ -161,7 +162,7 @@ void MultiplyBf16Amx(const Bf16Tile& t) {
   alignas(64) float products[2][1024];  // of this pair and of the last
   const int visits = (t.row_blocks + 1) / 2 * t.steps;
   const auto share = [visits](int bytes) { return visits > 0 ? (bytes + visits - 1) / visits : 0; };
-  Aside aside{t.ahead, t.x_ahead, share(t.ahead_bytes), share(t.x_ahead_bytes), nullptr, nullptr};
+  Aside aside{reinterpret_cast<uintptr_t>(t.ahead), reinterpret_cast<uintptr_t>(t.x_ahead), share(t.ahead_bytes), share(t.x_ahead_bytes), nullptr, nullptr};
   int left = 0;  // floats of the last pair that wait to be added
   for (int block = 0; block < t.row_blocks; block += 2) {
     const bool two = block + 1 < t.row_blocks;
