@@ -100,7 +100,11 @@ TEST_F(EngineTest, ThreadAndStop) {
   const SequenceId id = Submit(request);
   engine_->Start();
   engine_->Start();
-  while (engine_->stats().running + engine_->stats().waiting > 0) std::this_thread::yield();
+  const auto busy = [&] {
+    const EngineStats stats = engine_->stats();  // one look: a sequence goes from waiting to running between two
+    return stats.running + stats.waiting > 0;
+  };
+  while (busy()) std::this_thread::yield();
   engine_->Stop();
   EXPECT_EQ(transcripts_[id]->last.finish, FinishReason::kLength);
   const Result<SequenceId> refused = engine_->Submit(request, [](const SequenceEvent&) {});
