@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every fuzzer of a build for some seconds from its seeds, five at a time (two cores are then never idle). Usage: run.sh BUILD_DIR SECONDS
+# Runs every fuzzer of a build for some seconds from its seeds, seven at a time (two cores are then never idle). Usage: run.sh BUILD_DIR SECONDS
 set -u
 build=$1 seconds=$2
 here=$(dirname "$0")
@@ -27,7 +27,7 @@ running=0
 for name in $names; do
   fuzz_one "$name" &
   running=$((running + 1))
-  [ $((running % 5)) -eq 0 ] && wait
+  [ $((running % 7)) -eq 0 ] && wait
 done
 wait
 [ ! -e "$work/failed" ] || { echo "fuzzing failed"; exit 1; }
