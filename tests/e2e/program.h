@@ -1,6 +1,7 @@
 // The program as a shell runs it, with what it left on stdout and stderr.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
@@ -46,5 +47,23 @@ inline Outcome Hone(const std::string& args, const std::string& before = "") {
 }
 
 inline bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// Tests of a command that works in a folder of its own: Hone returns the exit code, Out and Err give what it printed.
+class InFolder : public testing::Test {
+ protected:
+  explicit InFolder(const std::string& name) : folder_(TestPath(name + "/")) { std::filesystem::create_directories(folder_); }
+  ~InFolder() override { std::filesystem::remove_all(folder_); }
+
+  int Hone(const std::string& args) { return (last_ = e2e::Hone(args)).code; }
+  const std::string& Out() const { return last_.out; }
+  const std::string& Err() const { return last_.err; }
+  static std::string Bytes(const std::string& path) { return ReadAll(path); }
+  static std::string Quoted(const std::string& text) { return " '" + text + "' "; }
+
+  std::string folder_;  // ends with a slash; removed with what is in it
+
+ private:
+  Outcome last_;
+};
 
 }  // namespace hone::e2e

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/test_shared.h"
+#include "e2e/program.h"
 #include "formats/gguf.h"
 
 namespace hone {
@@ -24,26 +25,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Quantize : public testing::Test {
+class Quantize : public e2e::InFolder {
  protected:
-  Quantize() : folder_(TestPath("quantize/")) { fs::create_directories(folder_); }
-  ~Quantize() override { fs::remove_all(folder_); }
+  Quantize() : InFolder("quantize") {}
 
-  // The exit code; stdout and stderr go to files.
-  int Hone(const std::string& args) {
-    const int status =
-        std::system(("'" HONE_PROGRAM "' " + args + " >'" + folder_ + "out' 2>'" + folder_ + "err'").c_str());
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-  static std::string Bytes(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  std::string Out() const { return Bytes(folder_ + "out"); }
-  std::string Err() const { return Bytes(folder_ + "err"); }
-  static std::string Quoted(const std::string& text) { return " '" + text + "' "; }
-
-  std::string folder_;
   const std::string builtin_ = HONE_SOURCE_DIR "/assets/builtin/main";
 };
 

@@ -1,17 +1,15 @@
 // Folders that hone quantize --method writes, run by hone: every format loads, its exact logits are those of the dequantised
 // model as a GGUF file, and what makes no sense on quantised weights is refused with a way out.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/test_shared.h"
+#include "e2e/program.h"
 #include "formats/safetensors.h"
 
 namespace hone {
@@ -26,22 +24,9 @@ struct Format {
   bool gguf = false;    // GGUF holds them as they are
 };
 
-class QuantizedFolder : public testing::Test {
+class QuantizedFolder : public e2e::InFolder {
  protected:
-  QuantizedFolder() : folder_(TestPath("quantized_folder/")) { fs::create_directories(folder_); }
-  ~QuantizedFolder() override { fs::remove_all(folder_); }
-
-  int Hone(const std::string& args) {
-    const int status = std::system(("'" HONE_PROGRAM "' " + args + " >'" + folder_ + "out' 2>'" + folder_ + "err'").c_str());
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-  static std::string Bytes(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  std::string Out() const { return Bytes(folder_ + "out"); }
-  std::string Err() const { return Bytes(folder_ + "err"); }
-  static std::string Quoted(const std::string& text) { return " '" + text + "' "; }
+  QuantizedFolder() : InFolder("quantized_folder") {}
 
   std::shared_ptr<const SafetensorsFile> Logits(const std::string& model, const char* flags) {
     const std::string ids = folder_ + "ids.json", out = folder_ + "logits.safetensors";
@@ -63,7 +48,6 @@ class QuantizedFolder : public testing::Test {
     return std::sqrt(squares / all);
   }
 
-  std::string folder_;
   const std::string builtin_ = HONE_SOURCE_DIR "/assets/builtin/main";
 };
 
