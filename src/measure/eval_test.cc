@@ -125,7 +125,7 @@ TEST_F(EvalTest, PerplexityAsTheReferenceSays) {
   for (const json& golden : all["results"]) {
     const std::string name = golden["protocol"];
     if (golden["text_bytes"] != 65536 || golden["text_offset"] != 0 || name == "gptq-1024") continue;
-    if (kAddressSanitizer && name != "sliding-512-256") continue;  // a minute each
+    if (kSanitizer && name != "sliding-512-256") continue;  // a minute each
     ProtocolRules rules{Protocol::kGptq, 512, 0, 1};
     if (name == "llama.cpp-512") rules.protocol = Protocol::kLlamaCpp;
     if (name == "sliding-512-256") rules = {Protocol::kSliding, 512, 256, 2};
@@ -151,12 +151,12 @@ TEST_F(EvalTest, PerplexityAsTheReferenceSays) {
     }
     ++checked;
   }
-  EXPECT_EQ(checked, kAddressSanitizer ? 1 : 3);
+  EXPECT_EQ(checked, kSanitizer ? 1 : 3);
 }
 
 // measured.json: PyTorch in float32, windows of 512 of held-out.txt with its special tokens parsed.
 TEST_F(EvalTest, PerplexityOfTheBuiltinDraftAsMeasured) {
-  if (kAddressSanitizer) GTEST_SKIP() << "a whole text takes minutes under sanitizers";
+  if (kSanitizer) GTEST_SKIP() << "a whole text takes minutes under sanitizers";
   const std::string folder = HONE_SOURCE_DIR "/assets/builtin/";
   std::shared_ptr<Model> model;
   Load(folder + "draft", 512, &model);

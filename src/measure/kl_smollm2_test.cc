@@ -135,7 +135,7 @@ class KlSmollm2Test : public testing::Test {
 };
 
 TEST_F(KlSmollm2Test, RowsOfEachRecipe) {
-  if (kAddressSanitizer) GTEST_SKIP() << "four passes of a whole model take minutes under sanitizers";
+  if (kSanitizer) GTEST_SKIP() << "four passes of a whole model take minutes under sanitizers";
   HONE_NEED_SHARED(folder, "goldens/eval");
   HONE_NEED_SHARED(path, "models/smollm2-135m-instruct-q4_1.gguf");
   const auto checkpoint = Checkpoint::Open(path);

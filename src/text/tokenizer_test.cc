@@ -143,7 +143,7 @@ TEST(Tokenizer, LongTextsOfOneKindEnd) {
   HONE_NEED_SHARED(root, "goldens/tokenizers");
   const auto repeat = [](const std::string& unit, size_t bytes) {
     std::string text;
-    while (text.size() < (kAddressSanitizer ? bytes / 16 : bytes)) text += unit;
+    while (text.size() < (kSanitizer ? bytes / 16 : bytes)) text += unit;
     return text;
   };
   // Anything quadratic takes hours on these, and the test's time limit ends it.

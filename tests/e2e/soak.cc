@@ -390,7 +390,7 @@ int Soak(double seconds, const std::string& model, uint64_t seed, const std::str
   const int files_left = server.files() - files;
   const double before = Median(middle), after = Median(last);
   // The address sanitizer keeps what is freed for a while, so its memory says nothing.
-  const bool flat = kAddressSanitizer || after <= before * 1.03 + 4;
+  const bool flat = kSanitizer || after <= before * 1.03 + 4;
   const int code = server.Stop();
   std::printf("%.0f s, %llu actions, %d problems\n", Now() - start, static_cast<unsigned long long>(traffic.actions()), traffic.problems());
   traffic.Print();

@@ -25,7 +25,7 @@ std::string Repeat(const std::string& text, int times) {
 
 // Runs on a thread with 1 MiB of stack, as a server's may have.
 void OnSmallStack(const std::function<void()>& body) {
-  constexpr size_t kStack = (kAddressSanitizer ? 64 : 1) << 20;  // frames are many times larger under the sanitizer
+  constexpr size_t kStack = (kSanitizer ? 64 : 1) << 20;  // frames are many times larger under the sanitizer
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kStack);
@@ -39,7 +39,7 @@ void OnSmallStack(const std::function<void()>& body) {
   pthread_attr_destroy(&attributes);
 }
 
-constexpr int kDeep = kAddressSanitizer ? 10000 : 100000;
+constexpr int kDeep = kSanitizer ? 10000 : 100000;
 
 TEST(JinjaLimits, DeepSourcesAreErrors) {
   OnSmallStack([] {
@@ -87,7 +87,7 @@ TEST(JinjaLimits, RecursionIsAnError) {
 
 TEST(JinjaLimits, WorkIsBounded) {
   RenderOptions options;
-  options.max_steps = kAddressSanitizer ? 100'000 : 1'000'000;
+  options.max_steps = kSanitizer ? 100'000 : 1'000'000;
   for (const char* source : {
            "{{ 'a' * 10 ** 12 }}", "{{ [1] * 10 ** 12 }}", "{{ 'a'.center(10 ** 12) }}", "{{ 'a'.zfill(10 ** 15) }}",
            "{{ '%1000000000000d' % 1 }}", "{{ '%.999999999f' % 1 }}", "{{ '{:>1000000000}'.format(1) }}", "{{ '{:.999999999f}'.format(1.0) }}",

@@ -163,7 +163,7 @@ class Runtime {
   bool raised = false;
 
  private:
-#if defined(HONE_ADDRESS_SANITIZER)
+#if defined(HONE_SANITIZER)
   static constexpr int64_t kMaxStackBytes = 4 << 20;  // frames are many times larger under the sanitizer
 #else
   static constexpr int64_t kMaxStackBytes = 512 << 10;
