@@ -76,6 +76,7 @@ foreach(line IN LISTS lines)
 endforeach()
 
 if(HONE_TESTS)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tmp)  # where tests write
   find_package(GTest REQUIRED)
   include(GoogleTest)
 endif()
@@ -101,7 +102,8 @@ function(hone_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}."
+                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "TEST_TMPDIR=${CMAKE_BINARY_DIR}/tmp/")
 endfunction()
 
 function(hone_folder folder)
