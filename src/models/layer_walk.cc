@@ -2,6 +2,7 @@
 #include "models/layer_walk.h"
 
 #include <cstring>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -79,6 +80,29 @@ void LayerWalk::FinalNorm(const float* x, int rows, float* out) {
   const NoLayers none;
   Step step = BeginStep(config_, runtime_, batch, none, ropes_, scratch_);
   Norm(step, x, weight, out);
+}
+
+Result<OutputHead> LayerWalk::LoadOutput(const TensorView& output) const {
+  const Weight* weight = map_.Find(config_.tied_embeddings ? "token_embd.weight" : "output.weight");
+  HONE_CHECK(weight != nullptr);
+  if (!output && weight->quantized != nullptr) return Unsupported(checkpoint_->path() + ": its output is quantised");
+  OutputHead head;
+  HONE_TRY(head.weights.output, PackedMatrix::Pack(output ? output : weight->view, {.isa = runtime_.isa}, *runtime_.threads)
+                                    .Context(checkpoint_->path() + ": tensor " + weight->file_name));
+  weight->Release(*checkpoint_);
+  head.weights.output_norm = ReadVector(*map_.Find("output_norm.weight"));
+  return head;
+}
+
+void LayerWalk::Logits(const OutputHead& head, const float* x, int rows, float* logits) {
+  const SequenceRows sequence{.rows = rows, .final_length = rows};
+  std::vector<int32_t> all(rows);
+  std::iota(all.begin(), all.end(), 0);
+  const ForwardBatch batch{.tokens = all, .sequences = {&sequence, 1}, .logit_rows = all};
+  const NoLayers none;
+  Step step = BeginStep(config_, runtime_, batch, none, ropes_, scratch_);
+  std::memcpy(step.x, x, static_cast<size_t>(rows) * config_.width * sizeof(float));
+  hone::Logits(step, head.weights, logits);
 }
 
 }  // namespace hone

@@ -15,6 +15,11 @@
 
 namespace hone {
 
+// What turns the last layer's stream into logits.
+struct OutputHead {
+  ModelWeights weights;  // only the norm and the output matrix
+};
+
 class LayerWalk {
  public:
   // Reads the configuration and checks all tensors; loads nothing. max_rows: longest sequence.
@@ -37,6 +42,10 @@ class LayerWalk {
   void Run(float* x, int rows, const KvLayers& kv, const int32_t* blocks, const InputObserver& observer);
   // out[rows][D]: what the output matrix reads after the last layer's x. Loads nothing but the norm.
   void FinalNorm(const float* x, int rows, float* out);
+  // `output`: [V, D] in place of the file's matrix (empty: the file's), read now.
+  Result<OutputHead> LoadOutput(const TensorView& output) const;
+  // logits[rows][V] of x[rows][D], the stream after the last layer. REQUIRES: rows <= max_rows.
+  void Logits(const OutputHead& head, const float* x, int rows, float* logits);
 
  private:
   LayerWalk(std::shared_ptr<const Checkpoint> checkpoint, const Runtime& runtime, const Family& family,

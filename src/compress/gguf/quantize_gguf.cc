@@ -24,8 +24,11 @@ namespace {
 namespace fs = std::filesystem;
 
 // Rows are read, quantised and written in chunks of about this many weights, so memory does not depend on the model.
-constexpr int64_t kChunkWeights = int64_t{1} << 22;
+constexpr int64_t kChunkWeights = int64_t{1} << 22, kSmallChunkWeights = int64_t{1} << 18;
+// Of a chunk: F32 before and after, the file's pages under it, what it becomes.
+constexpr uint64_t kBytesPerWeight = 4 + 4 + 4 + 4;
 constexpr uint64_t kBaseMemoryBytes = uint64_t{64} << 20;  // program, metadata, names
+constexpr size_t kCopyBytes = size_t{16} << 20;            // of the work in progress into the file at a time
 constexpr uint64_t kMinFreeDisk = uint64_t{16} << 20;
 
 // The first number of a metadata key that is a number or an array of numbers.
@@ -111,7 +114,18 @@ double SecondsPerWeight(DType to, bool importance, Isa isa, const Clock& clock) 
   return best / kWeights;
 }
 
-void Estimate(const Runtime& runtime, QuantizePlan* plan) {
+uint64_t MetadataBytes(const std::vector<std::pair<std::string, GgufValue>>& metadata) {
+  uint64_t bytes = 0;
+  for (const auto& [name, value] : metadata) {
+    bytes += name.size() + 64;
+    if (const auto* texts = std::get_if<std::vector<std::string>>(&value.value)) {
+      for (const std::string& text : *texts) bytes += text.size() + sizeof(std::string);
+    }
+  }
+  return bytes;
+}
+
+void Estimate(const Runtime& runtime, uint64_t memory_bytes, QuantizePlan* plan) {
   std::map<std::pair<DType, bool>, double> rates;
   double weights = 0;
   uint64_t largest_row = 0;
@@ -130,8 +144,15 @@ void Estimate(const Runtime& runtime, QuantizePlan* plan) {
   // Written twice: once as work in progress, once as the file.
   plan->seconds += 2 * static_cast<double>(plan->bytes) / 1e9;
   plan->disk_bytes = 2 * plan->bytes + kMinFreeDisk;
-  const uint64_t chunk = std::max<uint64_t>(kChunkWeights, largest_row);
-  plan->peak_memory_bytes = kBaseMemoryBytes + chunk * (2 * sizeof(float) + sizeof(float));
+  // Names and metadata (a tokenizer's, mostly) are there several times over.
+  const uint64_t base = kBaseMemoryBytes + 4 * MetadataBytes(plan->metadata);
+  const uint64_t least = std::max<uint64_t>(kSmallChunkWeights, largest_row * static_cast<uint64_t>(runtime.threads->count()));
+  uint64_t chunk = std::max<uint64_t>(kChunkWeights, least);
+  if (memory_bytes > 0 && base + chunk * kBytesPerWeight > memory_bytes)
+    chunk = std::max(least, memory_bytes > base ? (memory_bytes - base) / kBytesPerWeight : 0);
+  plan->chunk_weights = static_cast<int64_t>(chunk);
+  plan->peak_memory_bytes = base + chunk * kBytesPerWeight;
+  plan->least_memory_bytes = base + least * kBytesPerWeight;
   if (weights > 0) plan->bits_per_weight = 8 * static_cast<double>(plan->bytes) / weights;
 }
 
@@ -192,7 +213,7 @@ Result<QuantizePlan> PlanQuantize(const TensorSource& source, const QuantizeOpti
     plan.warnings.push_back(source.path() + ": no block_count; rules by layer do not apply");
   plan.metadata = source.metadata();
   AddMetadata(options, &plan);
-  Estimate(runtime, &plan);
+  Estimate(runtime, options.memory_bytes, &plan);
   return plan;
 }
 
@@ -299,7 +320,7 @@ class Job {
   template <typename Fn>
   Result<void> ForChunks(const TensorPlan& tensor, Fn fn) const {
     const int64_t rows = tensor.shape.rows(),
-                  step = std::max<int64_t>(1, kChunkWeights / std::max<int64_t>(1, tensor.shape.back()));
+                   step = std::max<int64_t>(1, plan_.chunk_weights / std::max<int64_t>(1, tensor.shape.back()));
     for (int64_t first = 0; first < rows; first += step) HONE_RETURN_IF_ERROR(fn(first, std::min(step, rows - first)));
     return {};
   }
@@ -364,9 +385,9 @@ class Job {
                         source_.path(), tensor.name, bad.row, bad.column, bad.value));
       }
       done_ += static_cast<uint64_t>(count * tensor.shape.back());
+      source_.Release(index);
       return work.Append(output_);
     }));
-    source_.Release(index);
     return work.EndPiece();
   }
 
@@ -392,9 +413,12 @@ class Job {
     const std::byte* at = pieces->bytes().data();
     for (const TensorPlan& tensor : plan_.tensors) {
       if (!Advance("writing", done_, total_)) return Stopped();
-      HONE_RETURN_IF_ERROR(writer->Append({at, tensor.bytes()}));
-      pieces->Release(at, tensor.bytes());
-      at += tensor.bytes();
+      for (size_t left = tensor.bytes(); left > 0;) {
+        const size_t part = std::min(left, kCopyBytes);
+        HONE_RETURN_IF_ERROR(writer->Append({at, part}));
+        pieces->Release(at, part);
+        at += part, left -= part;
+      }
     }
     return writer->Commit();
   }
@@ -421,7 +445,10 @@ class Job {
       HONE_RETURN_IF_ERROR(ForChunks(tensor, [&](int64_t first, int64_t count) -> Result<void> {
         if (!Advance("verifying", done, total_)) return Stopped();
         done += static_cast<uint64_t>(count * tensor.shape.back());
-        return Compare(i, written.view, first, count, &sums);
+        const Result<void> compared = Compare(i, written.view, first, count, &sums);
+        file->Release(written.view);
+        source_.Release(i);
+        return compared;
       }));
       if (sums.bad_row >= 0) {
         return InvalidInput(
@@ -429,11 +456,9 @@ class Job {
                         source_.path(), tensor.name, sums.bad_row, Info(tensor.to).name));
       }
       report_.tensors.push_back(
-          {sums.power > 0 ? std::sqrt(sums.error / sums.power) : std::sqrt(sums.error), sums.max});
+          {sums.power > 0 ? std::sqrt(sums.error / sums.power) : std::sqrt(sums.error), sums.max, sums.power});
       error += sums.error;
       power += sums.power;
-      file->Release(written.view);
-      source_.Release(i);
     }
     report_.relative_error = power > 0 ? std::sqrt(error / power) : 0;
     return {};

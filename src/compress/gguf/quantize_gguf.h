@@ -25,6 +25,7 @@ struct QuantizeOptions {
   std::string imatrix_path;          // as the file shall name it
   std::map<std::string, DType> types;  // of tensors that shall not have the file type's own (recipe.h)
   bool allow_requantize = false;     // input that is quantised already
+  uint64_t memory_bytes = 0;         // the job's buffers are cut to fit; 0: as large as is fast
   // Rows that somebody has quantised already (GPTQ), in the plan's type; nullptr: none of his. May be empty. Thread-safe.
   std::function<const std::byte*(const std::string& tensor, int64_t row)> given;
   uint64_t given_fingerprint = 0;  // of what decides them
@@ -45,18 +46,22 @@ struct TensorPlan {
 struct QuantizePlan {
   std::vector<TensorPlan> tensors;
   std::vector<std::pair<std::string, GgufValue>> metadata;
-  uint64_t bytes_before = 0, bytes = 0, disk_bytes = 0, peak_memory_bytes = 0;
+  uint64_t bytes_before = 0, bytes = 0, disk_bytes = 0;
+  uint64_t peak_memory_bytes = 0, least_memory_bytes = 0;  // with these options; with the smallest buffers
+  int64_t chunk_weights = 0;                               // rows are read, quantised and written so many weights at a time
   double bits_per_weight = 0, seconds = 0;  // seconds: an estimate from a sample of each type on this machine
   std::vector<std::string> warnings;
 };
 
 // Errors: input that is quantised already or cannot be read, an importance matrix of another model, a file type that
-// needs one. Takes a few hundredths of a second.
+// needs one. More memory than memory_bytes is no error here: the caller knows what else there is. Takes a few hundredths
+// of a second.
 Result<QuantizePlan> PlanQuantize(const TensorSource& source, const QuantizeOptions& options, const Runtime& runtime);
 
 struct TensorReport {
   double relative_error = 0;  // sqrt(sum (w' - w)^2 / sum w^2)
   double max_error = 0;       // max |w' - w|
+  double power = 0;           // sum w^2
 };
 
 struct QuantizeReport {
