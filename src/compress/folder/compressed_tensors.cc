@@ -179,13 +179,17 @@ class PackQuantized : public LinearFormat {
   const GridSpec spec_;
 };
 
-// INT8 weights, a scale a row; engines round activations a token at a time.
+// INT8 weights, a scale a row; engines round activations a token at a time, or by one scale of the file.
 class IntQuantized : public LinearFormat {
  public:
+  explicit IntQuantized(bool static_activations) : static_activations_(static_activations) {}
   Result<void> Check(int64_t, int64_t) const override { return {}; }
   std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns,
                                   DType dtype) const override {
-    return {{module + ".weight", DType::kI8, Shape{rows, columns}}, {module + ".weight_scale", dtype, Shape{rows, 1}}};
+    std::vector<TensorInfo> outputs = {{module + ".weight", DType::kI8, Shape{rows, columns}},
+                                       {module + ".weight_scale", dtype, Shape{rows, 1}}};
+    if (static_activations_) outputs.push_back({module + ".input_scale", dtype, Shape{1}});
+    return outputs;
   }
   void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
@@ -201,6 +205,9 @@ class IntQuantized : public LinearFormat {
         }
       }
     });
+    if (static_activations_)
+      StoreAs(m.dtype, StoredScale(m.dtype, m.input_amax > 0 ? m.input_amax / 127.5f : SmallestStep(m.dtype)),
+              out[2].data());
   }
   void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType dtype, int64_t first,
               int64_t count, float* w) const override {
@@ -215,9 +222,15 @@ class IntQuantized : public LinearFormat {
                   "{\"dynamic\": false, \"group_size\": null, \"num_bits\": 8, \"observer\": \"memoryless_minmax\", "
                   "\"strategy\": \"channel\", "
                   "\"symmetric\": true, \"type\": \"int\"}",
-                  "{\"dynamic\": true, \"group_size\": null, \"num_bits\": 8, \"strategy\": \"token\", \"symmetric\": "
-                  "true, \"type\": \"int\"}");
+                  static_activations_
+                      ? "{\"dynamic\": false, \"group_size\": null, \"num_bits\": 8, \"observer\": \"minmax\", "
+                        "\"strategy\": \"tensor\", \"symmetric\": true, \"type\": \"int\"}"
+                      : "{\"dynamic\": true, \"group_size\": null, \"num_bits\": 8, \"strategy\": \"token\", "
+                        "\"symmetric\": true, \"type\": \"int\"}");
   }
+
+ private:
+  const bool static_activations_;
 };
 
 class FloatQuantized : public LinearFormat {
@@ -340,8 +353,8 @@ Result<std::unique_ptr<LinearFormat>> MakePackQuantized(const LinearScheme& sche
     return UsageError("compressed-tensors holds no groups in another order; --order static or group, or --format gptq");
   return std::unique_ptr<LinearFormat>(new PackQuantized(scheme));
 }
-Result<std::unique_ptr<LinearFormat>> MakeIntQuantized(const LinearScheme&) {
-  return std::unique_ptr<LinearFormat>(new IntQuantized);
+Result<std::unique_ptr<LinearFormat>> MakeIntQuantized(const LinearScheme& scheme) {
+  return std::unique_ptr<LinearFormat>(new IntQuantized(scheme.static_activations));
 }
 Result<std::unique_ptr<LinearFormat>> MakeFloatQuantized(const LinearScheme&) {
   return std::unique_ptr<LinearFormat>(new FloatQuantized);

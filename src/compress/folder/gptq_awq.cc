@@ -20,7 +20,9 @@ namespace {
 class TurnedFormat : public LinearFormat {
  public:
   TurnedFormat(const LinearScheme& scheme, bool awq)
-      : scheme_(scheme), awq_(awq), spec_{awq ? GridRule::kAwq : GridRule::kGptq, scheme.bits, scheme.symmetric} {}
+      : scheme_(scheme), awq_(awq), spec_{awq ? GridRule::kAwq : GridRule::kGptq, scheme.bits, scheme.symmetric} {
+    spec_.holds_zero = true;
+  }
 
   Result<void> Check(int64_t rows, int64_t columns) const override {
     const int64_t group = Group(columns);
@@ -194,7 +196,7 @@ class TurnedFormat : public LinearFormat {
 
   const LinearScheme scheme_;
   const bool awq_;
-  const GridSpec spec_;
+  GridSpec spec_;
 };
 
 }  // namespace

@@ -25,6 +25,8 @@ struct LinearScheme {
   // gptq: the order of columns. group: groups stay whole; static: by activation, groups as they lie; activation: by
   // activation, groups in that order (the file tells each column's group); natural.
   std::string order = "group";
+  Clip clip = Clip::kMinMax;  // rtn: how the range of a group is found
+  bool static_activations = false;  // smoothquant: one scale of activations a layer, in the file
 };
 
 struct LinearWeight {
@@ -32,6 +34,7 @@ struct LinearWeight {
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kBF16;  // of the original: F32, F16 or BF16
   float shared_amax = 0;       // largest |w| of the layers that one engine fuses with this one (q, k, v; gate, up)
+  float input_amax = 0;        // largest |x| that calibration saw; for formats with static activations
 };
 
 // Codes that a method has chosen for a layer [rows, columns].

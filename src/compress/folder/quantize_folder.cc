@@ -13,11 +13,14 @@
 #include <set>
 #include <sstream>
 
+#include "compress/folder/rounded_codes.h"
+#include "base/check.h"
 #include "compress/gptq/gptq.h"
+#include "compress/read_matrix.h"
+#include "compress/scale/awq.h"
 #include "compress/work_file.h"
 #include "formats/safetensors.h"
 #include "formats/safetensors_writer.h"
-#include "kernels/dequantize/dequantize.h"
 #include "models/family.h"
 #include "models/model.h"
 
@@ -127,7 +130,7 @@ class Job {
     if (report_.resumed_tensors > plan_.tensors.size())
       return InvalidInput(path_ + ".partial: does not fit the plan; start again without --resume");
     HONE_RETURN_IF_ERROR(FindInputs());
-    HONE_RETURN_IF_ERROR(FoldNorms());
+    HONE_RETURN_IF_ERROR(FoldVectors());
     if (format_.needs_shared_amax()) HONE_RETURN_IF_ERROR(FindSharedAmax());
     if (scheme_.method == "gptq") HONE_RETURN_IF_ERROR(RunGptq(*work));
     uint64_t done = 0;
@@ -161,21 +164,24 @@ class Job {
 
   uint64_t Fingerprint() const {
     uint64_t hash =
-        hone::Fingerprint(fmt::format("{} {} {} {} {} {}", DescribeWeights(checkpoint_.path()), scheme_.method,
-                                      scheme_.format, scheme_.bits, scheme_.group, scheme_.symmetric));
+        hone::Fingerprint(fmt::format("{} {} {} {} {} {} {}", DescribeWeights(checkpoint_.path()), scheme_.method,
+                                      scheme_.format, scheme_.bits, scheme_.group, scheme_.symmetric,
+                                      static_cast<int>(scheme_.clip)));
     if (run_.gptq != nullptr) {
       const auto& tokens = run_.gptq->text->tokens;
       hash = hone::Fingerprint({reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(tokens[0])}, hash);
       hash = hone::Fingerprint(
-          fmt::format("{} {} {} {} {} {}", scheme_.order, run_.gptq->text->chunk_tokens, run_.gptq->options.damping,
-                      run_.gptq->options.matrix_by_matrix, run_.gptq->options.moments_bytes, IsaName(runtime_.isa)),
+          fmt::format("{} {} {} {} {}", scheme_.order, run_.gptq->text->chunk_tokens, run_.gptq->options.damping,
+                      run_.gptq->options.matrix_by_matrix, IsaName(runtime_.isa)),
           hash);
     }
     if (run_.scales != nullptr) {
-      for (const auto& [input, scale] : run_.scales->scales) {
-        hash = hone::Fingerprint(
-            {reinterpret_cast<const char*>(scale.scale.data()), scale.scale.size() * sizeof(float)}, hash);
-      }
+      const auto add = [&hash](const void* numbers, size_t count) {
+        hash = hone::Fingerprint({static_cast<const char*>(numbers), count * sizeof(float)}, hash);
+      };
+      for (const auto& [input, scale] : run_.scales->scales) add(scale.scale.data(), scale.scale.size());
+      for (const auto& [name, clip] : run_.scales->clips) add(clip.data(), clip.size());
+      for (const auto& [input, largest] : run_.scales->largest_inputs) add(&largest, 1);
     }
     for (const FolderTensor& t : plan_.tensors)
       hash = hone::Fingerprint(fmt::format("{} {} {} {};", t.name, t.rows, t.columns, t.bytes), hash);
@@ -193,64 +199,70 @@ class Job {
         parent.string(), space.available >> 20, plan_.disk_bytes >> 20));
   }
 
-  // The whole matrix as F32; an error names the first weight that is not finite.
+  // The whole matrix as F32 with its scales in it; an error names the first weight that is not finite.
   Result<void> Load(const FolderTensor& tensor, std::vector<float>* w) const {
-    const TensorView& view = checkpoint_.FindTensor(tensor.name)->view;
-    w->resize(static_cast<size_t>(tensor.rows * tensor.columns));
-    std::vector<int64_t> bad(runtime_.threads->count(), -1);
-    runtime_.threads->Run([&](int worker) {
-      const auto [begin, end] = runtime_.threads->Range(static_cast<size_t>(tensor.rows), 1, worker);
-      for (size_t r = begin; r < end; ++r) {
-        float* row = w->data() + static_cast<int64_t>(r) * tensor.columns;
-        DequantizeRow(view.type, view.data + r * view.row_bytes(), tensor.columns, row);
-        for (int64_t i = 0; i < tensor.columns; ++i) {
-          if (!std::isfinite(row[i]) && bad[worker] < 0) bad[worker] = static_cast<int64_t>(r) * tensor.columns + i;
-        }
+    HONE_TRY(*w, ReadFiniteMatrix(checkpoint_, checkpoint_.FindTensor(tensor.name)->view, tensor.name,
+                                  *runtime_.threads));
+    if (run_.scales == nullptr) return {};
+    const size_t columns = static_cast<size_t>(tensor.columns);
+    if (const auto scale = run_.scales->scales.find(InputOf(tensor)); scale != run_.scales->scales.end()) {
+      for (size_t i = 0; i < w->size(); ++i) (*w)[i] *= scale->second.scale[i % columns];
+    }
+    ForParts(tensor, [&](const Weight& part, int64_t row) {
+      const ColumnScale* scale = TakenBy(part.name);
+      if (scale == nullptr) return;
+      for (int64_t r = 0; r < part.view.shape[0]; ++r) {
+        for (size_t i = 0; i < columns; ++i) (*w)[static_cast<size_t>(row + r) * columns + i] /= scale->scale[r];
       }
     });
-    checkpoint_.Release(view);
-    if (const ColumnScale* scale = ScaleOf(tensor); scale != nullptr) {
-      for (size_t i = 0; i < w->size(); ++i) (*w)[i] *= scale->scale[i % static_cast<size_t>(tensor.columns)];
-    }
-    for (const int64_t at : bad) {
-      if (at < 0) continue;
-      return InvalidInput(
-          fmt::format("{}: {}: row {}, column {} is {}; the model is damaged, nothing can be made of it",
-                      checkpoint_.path(), tensor.name, at / tensor.columns, at % tensor.columns, (*w)[at]));
-    }
     return {};
   }
 
-  const ColumnScale* ScaleOf(const FolderTensor& tensor) const {
-    if (run_.scales == nullptr) return nullptr;
-    const auto found = run_.scales->scales.find(groups_.at(tensor.name));
-    return found == run_.scales->scales.end() ? nullptr : &found->second;
+  const std::string& InputOf(const FolderTensor& tensor) const { return linears_.at(tensor.name).input; }
+  // Each canonical weight of the tensor and its first row there.
+  void ForParts(const FolderTensor& tensor, const std::function<void(const Weight&, int64_t)>& visit) const {
+    int64_t row = 0;
+    for (const std::string& part : linears_.at(tensor.name).parts) {
+      const Weight* weight = map_.Find(part);
+      visit(*weight, row);
+      row += weight->view.shape[0];
+    }
+  }
+  // The scales that the rows of a matrix are divided by.
+  const ColumnScale* TakenBy(const std::string& canonical) const {
+    for (const auto& [input, scale] : run_.scales->scales) {
+      if (scale.taker == canonical) return &scale;
+    }
+    return nullptr;
   }
 
   Result<void> FindInputs() {
-    HONE_TRY(const std::vector<LayerUnit> linears, FindLinears(checkpoint_));
-    for (const LayerUnit& linear : linears) groups_[linear.name] = linear.input;
+    HONE_TRY(const Family* family, FindFamily(checkpoint_));
+    HONE_TRY(const ModelConfig config, ReadModelConfig(checkpoint_));
+    HONE_TRY(map_, WeightMap::Make(checkpoint_, *family, config));
+    for (LayerUnit& linear : ListLayerUnits(map_, false)) linears_[linear.name] = std::move(linear);
     return {};
   }
 
-  // Norms that scales go into, as the folder will hold them.
-  Result<void> FoldNorms() {
+  // Norms and biases that scales go into, as the folder will hold them.
+  Result<void> FoldVectors() {
     if (run_.scales == nullptr) return {};
-    HONE_TRY(const Family* family, FindFamily(checkpoint_));
-    HONE_TRY(const ModelConfig config, ReadModelConfig(checkpoint_));
-    HONE_TRY(const WeightMap map, WeightMap::Make(checkpoint_, *family, config));
     for (const auto& [input, scale] : run_.scales->scales) {
-      const Weight* norm = map.Find(scale.norm);
-      HONE_CHECK(norm != nullptr && norm->view.shape.elements() == static_cast<int64_t>(scale.scale.size()));
-      const size_t width = BytesFor(norm->view.type, 1);
-      std::vector<std::byte>& bytes = folded_[norm->file_name];
-      bytes.resize(norm->view.bytes());
+      const Weight* taker = map_.Find(scale.taker);
+      HONE_CHECK(taker != nullptr && taker->view.shape[0] == static_cast<int64_t>(scale.scale.size()));
+      const bool norm = taker->view.shape.rank() == 1;
+      const Weight* vector = norm ? taker : map_.Find(scale.taker.substr(0, scale.taker.rfind('.')) + ".bias");
+      if (vector == nullptr) continue;
+      const size_t width = BytesFor(vector->view.type, 1);
+      std::vector<std::byte>& bytes = folded_[vector->file_name];
+      bytes.resize(vector->view.bytes());
       for (size_t i = 0; i < scale.scale.size(); ++i) {
-        const float plus = norm->plus_one ? 1.0f : 0.0f;
-        const float value = (LoadAs(norm->view.type, norm->view.data + i * width) + plus) / scale.scale[i] - plus;
-        StoreAs(norm->view.type, value, bytes.data() + i * width);
-        if (!std::isfinite(LoadAs(norm->view.type, bytes.data() + i * width)))
-          return InvalidInput(fmt::format("{}: {} becomes infinite with its scales", checkpoint_.path(), norm->file_name));
+        const float plus = vector->plus_one ? 1.0f : 0.0f;
+        const float value = (LoadAs(vector->view.type, vector->view.data + i * width) + plus) / scale.scale[i] - plus;
+        StoreAs(vector->view.type, value, bytes.data() + i * width);
+        if (!std::isfinite(LoadAs(vector->view.type, bytes.data() + i * width)))
+          return InvalidInput(
+              fmt::format("{}: {} becomes infinite with its scales", checkpoint_.path(), vector->file_name));
       }
     }
     return {};
@@ -260,7 +272,7 @@ class Job {
     std::vector<float> w;
     for (const FolderTensor& tensor : plan_.tensors) {
       HONE_RETURN_IF_ERROR(Load(tensor, &w));
-      float& amax = amax_[groups_.at(tensor.name)];
+      float& amax = amax_[InputOf(tensor)];
       for (const float x : w) amax = std::max(amax, std::fabs(x));
     }
     return {};
@@ -341,37 +353,33 @@ class Job {
     std::vector<std::vector<std::byte>> outputs;
     for (const TensorInfo& info : format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype))
       outputs.emplace_back(info.bytes());
-    if (scheme_.method == "awq") {
-      EncodeClipped(tensor, outputs);
-      for (const auto& output : outputs) HONE_RETURN_IF_ERROR(work.Append(output));
-      return work.EndPiece();
+    if (scheme_.method == "awq" || scheme_.clip != Clip::kMinMax) {
+      const RoundedCodes codes = Round(tensor);
+      format_.EncodeCodes(codes.View(tensor.rows, tensor.columns, tensor.dtype), outputs, *runtime_.threads);
+    } else {
+      LinearWeight weight{w_.data(), tensor.rows, tensor.columns, tensor.dtype};
+      if (format_.needs_shared_amax()) weight.shared_amax = amax_.at(InputOf(tensor));
+      if (scheme_.static_activations) weight.input_amax = run_.scales->largest_inputs.at(InputOf(tensor));
+      format_.Encode(weight, outputs, *runtime_.threads);
     }
-    const float amax = format_.needs_shared_amax() ? amax_.at(groups_.at(tensor.name)) : 0;
-    format_.Encode({w_.data(), tensor.rows, tensor.columns, tensor.dtype, amax}, outputs, *runtime_.threads);
     for (const auto& output : outputs) HONE_RETURN_IF_ERROR(work.Append(output));
     return work.EndPiece();
   }
 
-  // Rounded to nearest, ranges clipped where that lowers the error weighted by mean squared inputs. Not those of q and
-  // k, whose product would shrink.
-  void EncodeClipped(const FolderTensor& tensor, std::vector<std::vector<std::byte>>& outputs) {
-    HONE_CHECK(run_.scales != nullptr && format_.takes_codes());
-    const InputStats& stats = run_.scales->stats.at(groups_.at(tensor.name));
-    const ColumnScale* scale = ScaleOf(tensor);
-    GptqFactor factor = NoGptqFactor(tensor.columns);
-    for (int64_t i = 0; i < tensor.columns; ++i) {
-      const double s = scale != nullptr ? scale->scale[i] : 1.0f;
-      const double square = stats.tokens > 0 ? stats.sum2[i] / static_cast<double>(stats.tokens) / (s * s) : 1;
-      factor.importance[i] = static_cast<float>(std::clamp(square, 1e-30, 1e30));
+  // Rounded to nearest within ranges that are not simply least to largest.
+  RoundedCodes Round(const FolderTensor& tensor) {
+    HONE_CHECK(format_.takes_codes());
+    GridSpec spec{GridRule::kGptq, scheme_.bits, scheme_.symmetric, scheme_.clip};
+    if (scheme_.method == "awq") {
+      HONE_CHECK(run_.scales != nullptr);
+      spec = AwqGrid(scheme_.bits, scheme_.symmetric);
+      ForParts(tensor, [&](const Weight& part, int64_t row) {
+        const auto clip = run_.scales->clips.find(part.name);
+        if (clip == run_.scales->clips.end()) return;
+        ClipWeights(clip->second, part.view.shape[0], tensor.columns, scheme_.group, &w_[row * tensor.columns]);
+      });
     }
-    const GptqOptions options{.grid = {GridRule::kGptq, scheme_.bits, scheme_.symmetric},
-                              .group = scheme_.group,
-                              .isa = runtime_.isa,
-                              .fresh_grids = true,
-                              .search_scale = !groups_.at(tensor.name).ends_with("qkv"),
-                              .scale_type = format_.scale_type(tensor.dtype)};
-    const GptqResult result = QuantizeGptq(w_, tensor.rows, factor, options, *runtime_.threads);
-    format_.EncodeCodes({tensor.rows, tensor.columns, tensor.dtype, result.codes, result.grids, result.group_of}, outputs,
+    return RoundToCodes(spec, format_.scale_type(tensor.dtype), w_, tensor.rows, tensor.columns, scheme_.group,
                         *runtime_.threads);
   }
 
@@ -398,6 +406,12 @@ class Job {
       data[tensor.name] = folded != folded_.end() ? folded->second.data() : tensor.view.data;
       infos.push_back({tensor.name, tensor.view.type, tensor.view.shape});
     }
+    if (run_.kv != nullptr) {
+      for (const KvCacheScales::Scale& scale : run_.kv->tensors) {
+        data[scale.name] = reinterpret_cast<const std::byte*>(scale.values.data());
+        infos.push_back({scale.name, DType::kF32, scale.shape});
+      }
+    }
     HONE_TRY(const auto writer, SafetensorsWriter::Create(folder + "/model.safetensors", infos, {{"format", "pt"}}));
     uint64_t done = 0;
     for (const TensorInfo& info : writer->order()) {
@@ -411,7 +425,14 @@ class Job {
 
   Result<void> WriteOtherFiles(const std::string& folder) const {
     const DType dtype = plan_.tensors.front().dtype;
-    HONE_TRY(const std::string config, ConfigWith(checkpoint_.path() + "/config.json", format_.ConfigJson(dtype)));
+    std::string quantization = format_.ConfigJson(dtype);
+    if (run_.kv != nullptr) {
+      constexpr std::string_view kNone = "\"kv_cache_scheme\": null";
+      const size_t at = quantization.find(kNone);
+      HONE_CHECK(at != std::string::npos, "a format without a cache's scheme");
+      quantization.replace(at, kNone.size(), "\"kv_cache_scheme\": " + run_.kv->scheme);
+    }
+    HONE_TRY(const std::string config, ConfigWith(checkpoint_.path() + "/config.json", quantization));
     auto files = format_.Files(dtype);
     files.emplace_back("config.json", config);
     std::error_code error;
@@ -467,6 +488,7 @@ class Job {
             fmt::format("{}: {} has weights too large for the format's scales", checkpoint_.path(), tensor.name));
       report_.relative_error.push_back(mine_power > 0 ? std::sqrt(mine / mine_power) : std::sqrt(mine));
       report_.max_error.push_back(max);
+      report_.power.push_back(mine_power);
       error += mine;
       power += mine_power;
     }
@@ -483,8 +505,9 @@ class Job {
   const Runtime& runtime_;
   FolderReport report_;
   uint64_t total_ = 0;
-  std::map<std::string, std::string> groups_;  // tensor to the input that it reads
-  std::map<std::string, std::vector<std::byte>> folded_;  // norms with scales in them, by name in the file
+  WeightMap map_;
+  std::map<std::string, LayerUnit> linears_;  // by their name in the file
+  std::map<std::string, std::vector<std::byte>> folded_;  // norms and biases with scales in them, by name in the file
   std::map<std::string, float> amax_;
   std::vector<float> w_;
 };

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "base/runtime.h"
+#include "compress/calibrate/kv_ranges.h"
 #include "compress/folder/linear_format.h"
 #include "compress/layerwise/layer_quantizer.h"
 #include "compress/scale/column_scales.h"
@@ -42,15 +43,16 @@ struct FolderGptq {
   LayerwiseOptions options;  // progress and damping included
 };
 
-// What AWQ and SmoothQuant need: scales of columns, and what goes into matrices.
+// What AWQ and SmoothQuant need.
 struct FolderScales {
   ColumnScales scales;
-  std::map<std::string, InputStats> stats;
+  std::map<std::string, std::vector<float>> clips;  // AWQ: by canonical matrix, as ClipWeights takes them
+  std::map<std::string, float> largest_inputs;      // by input, for static scales of activations
 };
 
 struct FolderReport {
   LayerwiseReport layerwise;  // units as the plan's tensors; empty without GPTQ
-  std::vector<double> relative_error, max_error;  // as the plan's tensors
+  std::vector<double> relative_error, max_error, power;  // as the plan's tensors; power: sum of squares of the weights
   double overall_error = 0, quantize_s = 0, verify_s = 0;
   size_t resumed_tensors = 0;
 };
@@ -58,6 +60,7 @@ struct FolderReport {
 struct FolderRun {
   bool resume = false;
   const FolderGptq* gptq = nullptr;  // for method gptq
+  const KvCacheScales* kv = nullptr;  // tensors and config of a quantised cache; format compressed-tensors only
   const FolderScales* scales = nullptr;  // for methods awq and smoothquant
   bool overwrite = false;  // what has the name already is replaced when the new folder is complete
   std::function<bool(const char* stage, uint64_t done, uint64_t total)> progress;  // bytes of the input; false stops

@@ -5,67 +5,17 @@
 #include <filesystem>
 #include <set>
 
-#include "base/test_shared.h"
 #include "compress/numbers/bcq.h"
 #include "compress/numbers/codebooks.h"
 #include "compress/numbers/hqq.h"
 #include "compress/numbers/small_floats.h"
 #include "compress/numbers/uniform.h"
-#include "formats/safetensors.h"
-#include "tensor/float16.h"
+#include "compress/test_golden.h"
 
 namespace hone {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Golden {
- public:
-  explicit Golden(const std::string& path) {
-    auto file = SafetensorsFile::Open(path);
-    HONE_CHECK(file.has_value(), path);
-    file_ = *file;
-  }
-  bool Has(const std::string& name) const { return file_->FindTensor(name) != nullptr; }
-  const TensorView& View(const std::string& name) const {
-    HONE_CHECK(Has(name), name);
-    return file_->FindTensor(name)->view;
-  }
-  std::vector<double> Numbers(const std::string& name) const {
-    const TensorView& v = View(name);
-    std::vector<double> out(v.shape.elements());
-    for (size_t i = 0; i < out.size(); ++i) {
-      switch (v.type) {
-        case DType::kF32:
-          out[i] = v.as<float>()[i];
-          break;
-        case DType::kBF16:
-          out[i] = Bf16ToF32(v.as<uint16_t>()[i]);
-          break;
-        case DType::kF16:
-          out[i] = F16ToF32(v.as<uint16_t>()[i]);
-          break;
-        case DType::kI8:
-          out[i] = v.as<int8_t>()[i];
-          break;
-        case DType::kI32:
-          out[i] = v.as<int32_t>()[i];
-          break;
-        default:
-          out[i] = v.as<uint8_t>()[i];
-          break;
-      }
-    }
-    return out;
-  }
-  std::vector<float> Floats(const std::string& name) const {
-    const std::vector<double> numbers = Numbers(name);
-    return {numbers.begin(), numbers.end()};
-  }
-
- private:
-  std::shared_ptr<const SafetensorsFile> file_;
-};
 
 GridSpec SpecOf(const std::string& name, int64_t* group, bool* per_tensor) {
   GridSpec spec;

@@ -91,7 +91,8 @@ Grid FindCompressedTensorsGrid(const GridSpec& spec, const float* x, int64_t n) 
 }
 
 Grid FindAwqGrid(const GridSpec& spec, const float* x, int64_t n) {
-  const Range range = FindRange(spec, x, n);
+  Range range = FindRange(spec, x, n);
+  if (spec.holds_zero) range = {std::min(range.low, 0.0f), std::max(range.high, 0.0f)};
   const float top = static_cast<float>(HighestCode(spec));
   const float scale = std::max(range.high - range.low, 1e-5f) / top;
   return {scale, std::clamp(-std::nearbyint(range.low / scale), 0.0f, top)};

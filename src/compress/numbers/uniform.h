@@ -11,7 +11,7 @@ namespace hone {
 enum class GridRule : uint8_t {
   kGptq,               // codes 0 .. 2^b - 1; the range holds 0
   kCompressedTensors,  // codes -2^(b-1) .. 2^(b-1) - 1; the range holds 0
-  kAwq,                // codes 0 .. 2^b - 1; asymmetric; the range need not hold 0
+  kAwq,                // codes 0 .. 2^b - 1; asymmetric; the range need not hold 0 (holds_zero)
   kAbsmax,             // codes +-(2^(b-1) - 1), symmetric
 };
 enum class Clip : uint8_t {
@@ -27,6 +27,7 @@ struct GridSpec {
   Clip clip = Clip::kMinMax;
   double percentile = 99.9;
   double norm = 2.4;
+  bool holds_zero = false;  // kAwq: ranges are made to hold 0. Without, a slice of one sign loses what is beyond 2^b - 1 steps
 };
 
 struct Grid {

@@ -1,11 +1,12 @@
-// Column scales: before rounding, the columns of matrices that read the same norm are multiplied by s and the norm's
-// weight is divided by it, which changes nothing but what rounding costs. SmoothQuant (Xiao et al. 2022, arXiv
-// 2211.10438) moves the range of activations into weights; AWQ (Lin et al. 2023, arXiv 2306.00978) protects columns
-// that large activations read.
+// Column scales: before rounding, the columns of matrices that share an input are multiplied by s, and what makes that
+// input is divided by it, which changes nothing but what rounding costs. SmoothQuant (Xiao et al. 2022, arXiv
+// 2211.10438), here, moves the range of activations into weights; AWQ (Lin et al. 2023, arXiv 2306.00978), in awq.h,
+// protects columns that large activations read.
 //
-// Where scales go is an explicit map: q, k, v into attn_norm, gate and up of a dense feed-forward into ffn_norm. Layers
-// without such a norm before them (OLMo 2), experts, attention's output and down are left as they are. AWQ's loss here is
-// of the matrices' outputs on sampled inputs, not of the whole block's.
+// Where scales go is an explicit map (Taker): q, k, v's into attn_norm; gate's and up's of a dense feed-forward into
+// ffn_norm; attention's output's into the rows of attn_v where there are as many heads of values as of queries; down's of
+// a gated dense feed-forward into the rows of ffn_up. Experts are left as they are, and so are q, k, v, gate, up without
+// a norm before them (OLMo 2).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 #include "base/runtime.h"
 #include "compress/calibrate/collect.h"
 #include "compress/layerwise/layer_quantizer.h"
-#include "models/model.h"
+#include "models/layer_walk.h"
 #include "models/weight_map.h"
 
 namespace hone {
@@ -28,35 +29,35 @@ struct InputStats {
   uint64_t tokens = 0;
   std::vector<float> max;         // of |x|, a column
   std::vector<double> sum, sum2;  // of |x| and x^2
-  std::vector<float> samples;     // [n][columns], inputs spread over the text
+  void Add(const float* x, int64_t stride, int64_t rows);
 };
 
-// Runs the model over the text; statistics by SharedInput name. At most `samples` inputs of each are kept. Errors as of
-// CollectImatrix. REQUIRES: as CollectImatrix.
-Result<std::map<std::string, InputStats>> CollectInputStats(Model& model, const WeightMap& map,
-                                                            const CalibrationText& text, int64_t samples,
+// Statistics of the inputs of a model's matrices, by SharedInput name. One layer's weights are in memory. Errors: no
+// text, an input that is not finite (named), a stop.
+Result<std::map<std::string, InputStats>> CollectInputStats(LayerWalk& walk, const CalibrationText& text,
                                                             const std::function<bool(double)>& progress);
+// An error that names the input and the column.
+Result<void> CheckFinite(const std::map<std::string, InputStats>& stats);
+// The one canonical weight of each shared input that speaks for it, to the input.
+std::map<std::string, std::string> InputSpeakers(const WeightMap& map);
 
-// Scales of the columns of all units of an input, and the norm that they go into.
+// Scales of the columns of all matrices of an input, and what is divided by them.
 struct ColumnScale {
   std::vector<float> scale;  // [columns], finite and positive
-  std::string norm;          // canonical name
+  std::string taker;         // canonical name of a norm, or of a matrix whose rows (and bias) take 1 / scale
   double gain = 0;           // AWQ: loss over the loss without scales; SmoothQuant: 0
 };
 using ColumnScales = std::map<std::string, ColumnScale>;  // by input
 
-// The norm that an input's scales can go into; "" where there is none.
-std::string NormOf(const WeightMap& map, const std::string& input);
+// What an input's scales can go into; "" where there is nothing.
+std::string Taker(const WeightMap& map, const std::string& input);
 
-// s_j = max|x_j|^alpha / max|w_j|^(1 - alpha), at least 1e-5.
-Result<ColumnScales> SmoothQuantScales(const WeightMap& map, const std::vector<LayerUnit>& units,
-                                       const std::map<std::string, InputStats>& stats, double alpha,
-                                       const Runtime& runtime);
+// s_j = max|x_j|^alpha / max|w_j|^(1 - alpha), at least 1e-5; inputs whose taker is a norm, as the authors' code.
+Result<ColumnScales> SmoothQuantScales(const LayerWalk& walk, const std::map<std::string, InputStats>& stats,
+                                       double alpha, const Runtime& runtime);
 
-// Of s_j = mean|x_j|^(k/20) / (mean share of the group's largest |w_j|)^(1 - k/20), k = 0 .. 19, and no scale at all, the
-// one with the least squared error of the outputs on the samples, weights rounded to `bits` in groups with zero points.
-Result<ColumnScales> AwqScales(const WeightMap& map, const std::vector<LayerUnit>& units,
-                               const std::map<std::string, InputStats>& stats, int bits, int64_t group,
-                               const std::function<bool(double)>& progress, const Runtime& runtime);
+// Of all units of inputs: the largest |x_j / s_j| that calibration saw, by input: what static scales of activations come
+// from.
+std::map<std::string, float> LargestInputs(const std::map<std::string, InputStats>& stats, const ColumnScales& scales);
 
 }  // namespace hone
