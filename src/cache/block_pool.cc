@@ -7,8 +7,8 @@
 
 namespace hone {
 
-BlockPool::BlockPool(int blocks) {
-  HONE_CHECK(blocks >= 0);
+BlockPool::BlockPool(int blocks, int block_tokens) : block_tokens_(block_tokens) {
+  HONE_CHECK(blocks >= 0 && block_tokens >= 1);
   references_.resize(blocks, 0);
   kept_.resize(blocks, 0);
   newer_.resize(blocks + 1, blocks);

@@ -19,7 +19,8 @@ namespace hone {
 
 class BlockPool {
  public:
-  explicit BlockPool(int blocks);  // REQUIRES: blocks >= 0
+  // REQUIRES: blocks >= 0, block_tokens >= 1. The engine's blocks have kKvBlockTokens; simulations try others.
+  explicit BlockPool(int blocks, int block_tokens = kKvBlockTokens);
 
   int blocks() const { return static_cast<int>(references_.size()); }
   int free_blocks() const { return static_cast<int>(free_.size()) + cached_; }  // cached ones too
@@ -28,7 +29,10 @@ class BlockPool {
   int shared_blocks() const { return shared_; }  // with more than one owner
   int references(int32_t block) const;
 
-  // Blocks that hold `tokens` positions.
+  int block_tokens() const { return block_tokens_; }
+  int BlocksOf(int64_t tokens) const { return static_cast<int>((tokens + block_tokens_ - 1) / block_tokens_); }
+
+  // Blocks of the engine that hold `tokens` positions.
   static int BlocksFor(int64_t tokens) { return static_cast<int>((tokens + kKvBlockTokens - 1) / kKvBlockTokens); }
 
   // Appends `count` free blocks, each with one owner now, to `table`. All or nothing: false leaves both as they were.
@@ -66,6 +70,7 @@ class BlockPool {
   std::vector<int32_t> free_;              // a stack
   std::vector<int32_t> newer_, older_;     // [blocks + 1] a ring of the cached; the last place is between newest, oldest
   std::vector<int32_t> evicted_;
+  int block_tokens_;
   int cached_ = 0, shared_ = 0;
 };
 

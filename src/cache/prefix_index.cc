@@ -32,8 +32,8 @@ std::string PrefixRootText(std::string_view weights_digest, std::string_view ada
   return text;
 }
 
-PrefixIndex::PrefixIndex(int blocks, uint64_t secret) : secret_(secret), nodes_(blocks) {
-  tokens_.resize(static_cast<size_t>(blocks) * kKvBlockTokens);
+PrefixIndex::PrefixIndex(int blocks, uint64_t secret, int block_tokens) : secret_(secret), block_tokens_(block_tokens), nodes_(blocks) {
+  tokens_.resize(static_cast<size_t>(blocks) * block_tokens_);
   full_.reserve(blocks);
   first_child_.reserve(blocks);
 }
@@ -81,10 +81,11 @@ void PrefixIndex::Find(uint64_t root, std::span<const int32_t> tokens, PrefixMat
   match->blocks.clear();
   match->part = -1;
   match->part_tokens = 0;
+  match->block_tokens = block_tokens_;
   Key key = roots_.at(root).key;
   uint64_t id = root;
-  for (; tokens.size() >= kKvBlockTokens; tokens = tokens.subspan(kKvBlockTokens)) {
-    const auto head = tokens.first(kKvBlockTokens);
+  for (; static_cast<int>(tokens.size()) >= block_tokens_; tokens = tokens.subspan(block_tokens_)) {
+    const auto head = tokens.first(block_tokens_);
     key = Extend(key, head);
     const int32_t block = Lookup(key, id, head);
     if (block < 0) break;
@@ -110,11 +111,11 @@ void PrefixIndex::FindPart(uint64_t parent_id, std::span<const int32_t> tokens, 
 }
 
 int32_t PrefixIndex::Insert(uint64_t root, int32_t parent, std::span<const int32_t> tokens, int32_t block) {
-  HONE_CHECK(!tokens.empty() && tokens.size() <= kKvBlockTokens);
-  HONE_CHECK(parent < 0 || nodes_[parent].filled == kKvBlockTokens, "the parent is no full block");
+  HONE_CHECK(!tokens.empty() && static_cast<int>(tokens.size()) <= block_tokens_);
+  HONE_CHECK(parent < 0 || nodes_[parent].filled == block_tokens_, "the parent is no full block");
   Forget(block);
   const uint64_t parent_id = parent < 0 ? root : nodes_[parent].id;
-  const bool is_full = tokens.size() == kKvBlockTokens;
+  const bool is_full = static_cast<int>(tokens.size()) == block_tokens_;
   Key key;
   if (is_full) {
     key = Extend(parent < 0 ? roots_.at(root).key : nodes_[parent].key, tokens);
@@ -143,7 +144,7 @@ int32_t PrefixIndex::Insert(uint64_t root, int32_t parent, std::span<const int32
 void PrefixIndex::Forget(int32_t block) {
   Node& node = nodes_[block];
   if (node.filled == 0) return;
-  if (node.filled == kKvBlockTokens) full_.erase(node.key);
+  if (node.filled == block_tokens_) full_.erase(node.key);
   if (node.next >= 0) nodes_[node.next].previous = node.previous;
   if (node.previous >= 0) {
     nodes_[node.previous].next = node.next;
@@ -166,7 +167,7 @@ std::string PrefixIndex::Audit() const {
     if (node.filled == 0) continue;
     ++known;
     if (roots_.count(node.root) == 0) return fmt::format("block {} has a root that is gone", block);
-    if (node.filled < kKvBlockTokens) continue;
+    if (node.filled < block_tokens_) continue;
     ++full;
     const auto it = full_.find(node.key);
     if (it == full_.end() || it->second != static_cast<int32_t>(block)) {

@@ -27,13 +27,14 @@ struct PrefixMatch {
   std::vector<int32_t> blocks;  // full blocks, in order
   int32_t part = -1;            // a block whose first `part_tokens` tokens are the next ones; -1: none
   int part_tokens = 0;
-  int tokens() const { return static_cast<int>(blocks.size()) * kKvBlockTokens + part_tokens; }
+  int block_tokens = kKvBlockTokens;
+  int tokens() const { return static_cast<int>(blocks.size()) * block_tokens + part_tokens; }
 };
 
 class PrefixIndex {
  public:
   // `secret` seeds the hash: who does not know it cannot make prompts whose keys collide.
-  PrefixIndex(int blocks, uint64_t secret);
+  PrefixIndex(int blocks, uint64_t secret, int block_tokens = kKvBlockTokens);
 
   // The root of this text, made if it is new; it lives until as many CloseRoot and all of its blocks are forgotten.
   uint64_t OpenRoot(const std::string& text);
@@ -83,13 +84,14 @@ class PrefixIndex {
   // The full block with this key, these tokens and this parent; -1 if there is none.
   int32_t Lookup(const Key& key, uint64_t parent_id, std::span<const int32_t> tokens) const;
   void FindPart(uint64_t parent_id, std::span<const int32_t> tokens, PrefixMatch* match) const;
-  int32_t* TokensOf(int32_t block) { return &tokens_[static_cast<size_t>(block) * kKvBlockTokens]; }
-  const int32_t* TokensOf(int32_t block) const { return &tokens_[static_cast<size_t>(block) * kKvBlockTokens]; }
+  int32_t* TokensOf(int32_t block) { return &tokens_[static_cast<size_t>(block) * block_tokens_]; }
+  const int32_t* TokensOf(int32_t block) const { return &tokens_[static_cast<size_t>(block) * block_tokens_]; }
   void LeaveRoot(uint64_t root);
 
   const uint64_t secret_;
+  const int block_tokens_;
   std::vector<Node> nodes_;      // [blocks]
-  std::vector<int32_t> tokens_;  // [blocks][kKvBlockTokens]
+  std::vector<int32_t> tokens_;  // [blocks][block_tokens_]
   std::unordered_map<Key, int32_t, KeyHash> full_;
   std::unordered_map<uint64_t, int32_t> first_child_;  // by id of the parent or root
   std::unordered_map<std::string, uint64_t> root_ids_;

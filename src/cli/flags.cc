@@ -105,6 +105,7 @@ template Flag* Flags::Add(const std::string&, std::optional<uint64_t>&, const st
 template Flag* Flags::Add(const std::string&, std::optional<float>&, const std::string&);
 template Flag* Flags::Add(const std::string&, std::optional<double>&, const std::string&);
 template Flag* Flags::Add(const std::string&, std::vector<int>&, const std::string&);
+template Flag* Flags::Add(const std::string&, std::vector<double>&, const std::string&);
 template Flag* Flags::Add(const std::string&, std::vector<uint64_t>&, const std::string&);
 template Flag* Flags::Add(const std::string&, std::vector<std::string>&, const std::string&);
 

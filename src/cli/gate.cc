@@ -13,6 +13,7 @@
 #include "cli/interrupt.h"
 #include "cli/ledger_flags.h"
 #include "cli/model_path.h"
+#include "cli/report_page.h"
 #include "cli/subprocess.h"
 #include "measure/ledger/entries.h"
 #include "measure/load/load_session.h"
@@ -69,12 +70,14 @@ class GateCommand : public Command {
     flags.Add("NEW", next_, "the same, changed")->required();
     flags.Add("--rules", rules_file_, "the rules, JSON or TOML")->required();
     AddLedgerFlags(flags, &ledger_);
+    AddPageFlag(flags, &html_);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
     HONE_TRY(const std::string text, ReadText(rules_file_));
     HONE_TRY(rules_, ParseGateRules(text).Context(rules_file_));
+    HONE_RETURN_IF_ERROR(CheckPage(html_, {rules_file_}));
     HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
     report_.base = base_;
     report_.next = next_;
@@ -83,12 +86,17 @@ class GateCommand : public Command {
       return UsageError((stored ? next_ : base_) + " is a model and " + (stored ? base_ : next_) +
                         " was measured before: give two models, or measure the model first (hone bench, eval, load)");
     }
-    HONE_RETURN_IF_ERROR(stored ? Compare() : Measure(flags, owner->runtime()));
+    const Result<void> measured = stored ? Compare() : Measure(flags, owner->runtime());
+    if (!measured && report_.figures.empty()) return measured.error();
+    if (!measured) report_.notes.push_back("ended early: " + measured.error().message), report_.interrupted = true;
     report_.findings = Judge(rules_, report_.figures);
     const Verdict verdict = report_.verdict();
     const std::string json = GateJson(report_);
-    EnterRun(ledger_, owner->runtime(), Entry(json));
+    LedgerEntry entry = Entry(json);
+    if (!measured) entry.outcome = "failed";
+    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), std::move(entry)));
     WriteOut(flags.json ? json : GateTable(report_));
+    if (!measured) return measured.error();  // the figures until then are in the result
     if (report_.interrupted) return kExitInterrupted;
     return verdict == Verdict::kHolds ? kExitDone : verdict == Verdict::kFails ? kExitGateFailed : kExitGateOpen;
   }
@@ -166,14 +174,22 @@ class GateCommand : public Command {
     if (child.code == kExitInterrupted) {
       report_.interrupted = true;
     } else if (child.code != 0) {
+      Keep(child.out);
       const ErrorCode code = child.code == kExitUsage      ? ErrorCode::kUsage
                              : child.code == kExitBadInput ? ErrorCode::kInvalidInput
                                                            : ErrorCode::kInternal;
       return Error{code, "hone " + arguments[0] + " could not measure: its message stands above"};
     }
-    HONE_TRY(const std::vector<PairedFigure> figures, PairedOfResult(child.out, rules_.confidence));
-    report_.figures.insert(report_.figures.end(), figures.begin(), figures.end());
+    if (!Keep(child.out) && child.code == 0) return Error{ErrorCode::kInternal, "hone " + arguments[0] + ": its result cannot be read"};
     return {};
+  }
+
+  // The figures of a command's result, also of one that ended early; false if there are none.
+  bool Keep(const std::string& out) {
+    const Result<std::vector<PairedFigure>> figures = PairedOfResult(out, rules_.confidence);
+    if (!figures) return false;
+    report_.figures.insert(report_.figures.end(), figures->begin(), figures->end());
+    return true;
   }
 
   Result<void> Measure(const CommonFlags& flags, const Runtime& runtime) {
@@ -217,10 +233,15 @@ class GateCommand : public Command {
       }
       HONE_RETURN_IF_ERROR(Take(arguments, flags, runtime));
     }
-    bool load = false;
-    for (const char* name : {"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "request_s", "output_tok_s", "total_tok_s"})
-      load |= rules_.Wants(name);
-    if (load && !report_.interrupted) return Load(flags, runtime);
+    if (rules_.WantsMatrix()) {
+      std::vector<std::string> arguments = {"profile", next_, base_, "--no-keep", "--rounds", std::to_string(rules_.matrix.rounds)};
+      for (const auto& [flag, numbers] : {std::pair("--input", &rules_.matrix.input), std::pair("--output", &rules_.matrix.output),
+                                          std::pair("--concurrency", &rules_.matrix.concurrency)}) {
+        if (!numbers->empty()) arguments.insert(arguments.end(), {flag, Joined(*numbers)});
+      }
+      HONE_RETURN_IF_ERROR(Take(arguments, flags, runtime));
+    }
+    if (rules_.WantsLoad() && !report_.interrupted) return Load(flags, runtime);
     return {};
   }
 
@@ -298,7 +319,7 @@ class GateCommand : public Command {
     return entry;
   }
 
-  std::string base_, next_, rules_file_;
+  std::string base_, next_, rules_file_, html_;
   GateRules rules_;
   GateReport report_;
   LedgerFlags ledger_;

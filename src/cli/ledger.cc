@@ -5,6 +5,8 @@
 #include "cli/exit_codes.h"
 #include "cli/input.h"
 #include "cli/ledger_flags.h"
+#include "cli/report_page.h"
+#include "measure/report/report.h"
 
 namespace hone {
 namespace {
@@ -28,6 +30,7 @@ class LedgerCommand : public Command {
     flags.Add("--kind", filter_.kind, "list, export: only runs of this command (bench, eval, load ...)");
     flags.Add("--of", filter_.model, "list, export: only models with this in their name, or of this digest");
     flags.Add("--limit", filter_.limit, "list: the newest so many (default 50)")->range(1, 100000000);
+    AddPageFlag(flags, &html_);
     flags.AddSwitch("--csv", csv_, "export: a line a figure, in place of JSON lines");
   }
 
@@ -39,14 +42,22 @@ class LedgerCommand : public Command {
     if (csv_ && what_ != "export") return UsageError("--csv is for ledger export");
     const std::string path = LedgerPath(file_);
     if (path.empty()) return UsageError("no ledger: name one with --ledger FILE");
+    if (what_ == "export" && !html_.empty()) return UsageError("--html goes with list, show and compare; export writes JSON lines or --csv");
+    HONE_RETURN_IF_ERROR(CheckPage(html_, {path}));
     HONE_TRY(const std::unique_ptr<Ledger> ledger, Ledger::OpenToRead(path));
     if (what_ == "list") {
       if (filter_.limit == 0) filter_.limit = 50;
       HONE_TRY(const std::vector<LedgerEntry> entries, ledger->List(filter_));
-      WriteOut(flags.json ? LedgerListJson(entries) : LedgerListTable(entries));
+      if (!html_.empty()) HONE_RETURN_IF_ERROR(WritePage(html_, LedgerPageJson(entries)));
+      if (flags.json || html_.empty()) WriteOut(flags.json ? LedgerListJson(entries) : LedgerListTable(entries));
       return kExitDone;
     }
     HONE_TRY(const std::vector<LedgerEntry> entries, Entries(*ledger));
+    if (!html_.empty()) {
+      const bool two = what_ == "compare";
+      HONE_RETURN_IF_ERROR(WritePage(html_, ReportJson(entries.back(), two ? std::optional(entries[0]) : std::nullopt)));
+      if (!flags.json) return kExitDone;
+    }
     if (what_ == "show") {
       WriteOut(flags.json ? LedgerEntryJson(entries[0]) : LedgerEntryText(entries[0]));
     } else if (what_ == "compare") {
@@ -81,7 +92,7 @@ class LedgerCommand : public Command {
     return entries;
   }
 
-  std::string what_, file_;
+  std::string what_, file_, html_;
   std::vector<std::string> ids_;
   LedgerFilter filter_;
   bool csv_ = false;

@@ -7,6 +7,7 @@
 #include "cli/interrupt.h"
 #include "cli/ledger_flags.h"
 #include "cli/progress.h"
+#include "cli/report_page.h"
 #include "measure/load/load_session.h"
 #include "measure/sha256.h"
 
@@ -38,12 +39,14 @@ class LoadCommand : public Command {
         ->group(result);
     flags.Add("--records", records_, "write a JSON line of every request to this file")->group(result);
     AddLedgerFlags(flags, &ledger_);
+    AddPageFlag(flags, &html_);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
     HONE_RETURN_IF_ERROR(TakeFlags(flags));
     if (!records_.empty()) HONE_RETURN_IF_ERROR(CheckOutput(records_, {file_, trace_}));
+    HONE_RETURN_IF_ERROR(CheckPage(html_, {file_, trace_}));
     HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
     HONE_TRY(const std::unique_ptr<HttpTransport> transport, MakeHttpTransport(options_.http, owner->runtime().clock));
     ProgressLine progress("load", flags.progress());
@@ -54,7 +57,7 @@ class LoadCommand : public Command {
     progress.Clear();
     if (!records_.empty()) HONE_RETURN_IF_ERROR(WriteRecords(LoadRecordsJsonl(report)));
     const std::string json = LoadJson(report, owner->runtime());
-    EnterRun(ledger_, owner->runtime(), LoadEntry(report, json));
+    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), LoadEntry(report, json)));
     WriteOut(flags.json ? json : LoadTable(report));
     if (report.interrupted) return kExitInterrupted;
     if (!report.gave_up.empty()) return IoError(report.gave_up);
@@ -205,7 +208,7 @@ class LoadCommand : public Command {
 
   LoadClientOptions options_;
   LedgerFlags ledger_;
-  std::string arrivals_, dataset_, trace_, file_, slo_, records_;
+  std::string arrivals_, dataset_, trace_, file_, slo_, records_, html_;
   bool no_ignore_eos_ = false, no_usage_ = false;
   Flag *concurrency_option_ = nullptr, *burstiness_option_ = nullptr, *requests_option_ = nullptr;
 };

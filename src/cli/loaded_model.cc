@@ -11,13 +11,16 @@
 
 namespace hone {
 
-Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags, EngineOptions options) {
+Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags, EngineOptions options, const Runtime* shared) {
   LoadedModel loaded;
   HONE_TRY(options.kv, flags.kv_type());
   options.context = flags.ctx;
   options.deterministic = flags.deterministic;
-  HONE_TRY(loaded.runtime, RuntimeOwner::Create(flags));
-  const Runtime& runtime = loaded.runtime->runtime();
+  if (shared == nullptr) {
+    HONE_TRY(loaded.runtime, RuntimeOwner::Create(flags));
+    shared = &loaded.runtime->runtime();
+  }
+  const Runtime& runtime = *shared;
   const double start_s = runtime.clock->Now();
 
   HONE_TRY(loaded.checkpoint, OpenModel(model));
@@ -66,16 +69,21 @@ Result<std::shared_ptr<const Adapter>> LoadAdapterFlag(const std::string& text, 
   return model.LoadAdapter(ParseAdapter(text).path).Context("--lora");
 }
 
-Result<void> CheckMemory(const Checkpoint& checkpoint, uint64_t more) {
+Result<uint64_t> WeightBytes(const Checkpoint& checkpoint) {
   uint64_t weights = 0;
-  const Result<bool> quantized = IsQuantizedFolder(checkpoint);
-  const auto list = quantized && *quantized ? ListWeights(checkpoint) : Result<std::vector<WeightInfo>>(std::vector<WeightInfo>());
+  HONE_TRY(const bool quantized, IsQuantizedFolder(checkpoint));
+  const auto list = quantized ? ListWeights(checkpoint) : Result<std::vector<WeightInfo>>(std::vector<WeightInfo>());
   if (!list) return list.error();
   for (const WeightInfo& weight : *list) weights += weight.name.ends_with("embed_tokens.weight") ? 0 : weight.bytes();
   for (const NamedTensor& tensor : list->empty() ? checkpoint.tensors() : std::vector<NamedTensor>()) {
     const bool embedding = tensor.name == "token_embd.weight" || tensor.name.ends_with("embed_tokens.weight");
     if (!embedding) weights += tensor.view.bytes();
   }
+  return weights;
+}
+
+Result<void> CheckMemory(const Checkpoint& checkpoint, uint64_t more) {
+  HONE_TRY(const uint64_t weights, WeightBytes(checkpoint));
   const uint64_t free_bytes = FreeMemoryBytes();
   if (free_bytes == 0 || weights + more <= free_bytes) return {};
   return Error{ErrorCode::kLimit, checkpoint.path() + ": needs at least " + FormatBytes(weights + more) + " of memory (" +

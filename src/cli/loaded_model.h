@@ -36,8 +36,12 @@ Result<std::shared_ptr<const Adapter>> LoadAdapterFlag(const std::string& text, 
 inline constexpr char kLoraHelp[] = "LoRA adapter: a GGUF file or a PEFT folder (NAME=PATH is taken too)";
 
 // Opens and loads MODEL with progress on stderr. `options`: what the command knows (max_sequences ...); context and KV type
-// come from the flags.
-Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags, EngineOptions options);
+// come from the flags. `runtime`: of a command that loads several models, which outlives them; else each has its own.
+Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags, EngineOptions options,
+                              const Runtime* runtime = nullptr);
+
+// Bytes that the weights take once loaded, about: the embedding, which stays in the file, is not counted.
+Result<uint64_t> WeightBytes(const Checkpoint& checkpoint);
 
 // An error where the weights alone, and `more` bytes, exceed the memory that is free: before they are read, in place of being
 // killed. A lower bound: the embedding, which stays in the file, is not counted.

@@ -6,8 +6,10 @@
 #include "cli/command.h"
 #include "cli/exit_codes.h"
 #include "cli/input.h"
+#include "cli/ledger_flags.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "cli/report_page.h"
 #include "measure/plan/fitted.h"
 #include "measure/plan/plan_report.h"
 #include "measure/roof_cache.h"
@@ -60,6 +62,8 @@ class PlanCommand : public Command {
     flags.Add("--quality", kld_, "most KL divergence from the model as it is, as 0.05")->range(0.0, 100.0)->group(asked);
     flags.Add("--most-cards", most_cards_, "cards that may be used")->range(1, 4096)->group(asked);
     flags.AddSwitch("--steps", steps_, "step by step to what is asked: the smallest reversible change first");
+    AddLedgerFlags(flags, &ledger_);
+    AddPageFlag(flags, &html_);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -95,7 +99,11 @@ class PlanCommand : public Command {
     d.split = split_ == "layers" ? Split::kLayers : Split::kTensor;
     HONE_RETURN_IF_ERROR(FillHardware(flags, &d));
     d.step_tokens = d.hardware.cpu ? 512 : 2048;
-    WriteOut(flags.json ? PlanJson(report) : PlanTable(report));
+    HONE_RETURN_IF_ERROR(CheckPage(html_, {model_}));
+    const std::string json = PlanJson(report);
+    HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
+    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), PlanEntry(report, json)));
+    WriteOut(flags.json ? json : PlanTable(report));
     return kExitDone;
   }
 
@@ -163,6 +171,8 @@ class PlanCommand : public Command {
   double reserve_ = 0.1, kld_ = 0;
   std::vector<int> batches_;
   bool list_ = false, steps_ = false;
+  LedgerFlags ledger_;
+  std::string html_;
 };
 
 }  // namespace

@@ -1,13 +1,11 @@
 // hone report ID: an experiment of the ledger as a page, as Markdown or as JSON. docs/measure.md.
 #include "measure/report/report.h"
 
-#include <cstdio>
-
 #include "cli/command.h"
 #include "cli/exit_codes.h"
 #include "cli/input.h"
 #include "cli/ledger_flags.h"
-#include "cli/model_path.h"
+#include "cli/report_page.h"
 
 namespace hone {
 namespace {
@@ -17,14 +15,14 @@ class ReportCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Add("ID", id_, "an entry of the ledger (hone ledger list)")->required()->range(1, 1 << 30);
     flags.Add("--base", base_, "the entry to compare with (default: the one that it follows)")->range(1, 1 << 30);
-    flags.Add("--html", html_, "write one self-contained page to this file");
+    AddPageFlag(flags, &html_);
     flags.Add("--ledger", ledger_, "the file (default: ledger.sqlite in the user's state folder)");
   }
 
   Result<int> Run(const CommonFlags& flags) override {
     const std::string path = LedgerPath(ledger_);
     if (path.empty()) return UsageError("no ledger: name one with --ledger FILE");
-    if (!html_.empty()) HONE_RETURN_IF_ERROR(CheckOutput(html_, {path}));
+    HONE_RETURN_IF_ERROR(CheckPage(html_, {path}));
     HONE_TRY(const std::unique_ptr<Ledger> ledger, Ledger::OpenToRead(path));
     HONE_TRY(const LedgerEntry entry, ledger->Get(id_));
     std::optional<LedgerEntry> base;
@@ -35,7 +33,7 @@ class ReportCommand : public Command {
       if (parent) base = std::move(*parent);
     }
     const std::string json = ReportJson(entry, base);
-    if (!html_.empty()) HONE_RETURN_IF_ERROR(WriteHtml(json));
+    if (!html_.empty()) HONE_RETURN_IF_ERROR(WritePage(html_, json));
     if (flags.json) {
       WriteOut(json);
     } else if (html_.empty()) {
@@ -45,16 +43,6 @@ class ReportCommand : public Command {
   }
 
  private:
-  Result<void> WriteHtml(const std::string& json) const {
-    HONE_TRY(const std::string assets, AssetsFolder());
-    HONE_TRY(const std::string page, ReadText(assets + "/report/index.html"));
-    HONE_TRY(const std::string html, ReportHtml(page, json));
-    std::FILE* file = std::fopen(html_.c_str(), "wb");
-    const bool written = file != nullptr && std::fwrite(html.data(), 1, html.size(), file) == html.size();
-    if (file == nullptr || std::fclose(file) != 0 || !written) return IoError(html_ + ": cannot write");
-    return {};
-  }
-
   int id_ = 0, base_ = 0;
   std::string html_, ledger_;
 };

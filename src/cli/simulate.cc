@@ -1,14 +1,20 @@
 // hone simulate: the scheduler and the block pool over a trace, with the steps of a profile or of a planned deployment.
 // What is simulated: docs/measure.md.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/exit_codes.h"
 #include "cli/input.h"
+#include "cli/ledger_flags.h"
+#include "cli/report_page.h"
 #include "measure/plan/read_shape.h"
+#include "measure/sha256.h"
 #include "measure/simulate/simulate.h"
 
 namespace hone {
@@ -19,7 +25,7 @@ class SimulateCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Add("TRACE", trace_file_, "JSON lines: timestamp (ms) or time_s, input_length, output_length, hash_ids; or poisson")->required();
     const char* trace = "TRACE poisson";
-    flags.Add("--rate", rate_, "requests a second (default 1)")->range(1e-9, 1e9)->group(trace);
+    flags.Add("--rate", rates_, "requests a second, one or several to compare (default 1)")->delimiter(',')->range(1e-9, 1e9)->group(trace);
     flags.Add("--requests", requests_, "how many (default 200)")->range(1, kMostSimRequests)->group(trace);
     flags.Add("--input", input_, "tokens of prompts (default 512)")->range(1, kMostSimTokens)->group(trace);
     flags.Add("--output", output_, "tokens of answers (default 128)")->range(1, kMostSimTokens)->group(trace);
@@ -36,9 +42,11 @@ class SimulateCommand : public Command {
         ->delimiter(',')
         ->one_of({"paged", "contiguous"})
         ->group(engine);
-    flags.Add("--kv-tokens", kv_tokens_, "room of the cache in tokens (default: of --card what weights leave; else enough)")
+    flags.Add("--kv-tokens", kv_tokens_, "room of the cache in tokens, one or several (default: of --card what weights leave; else enough)")
+        ->delimiter(',')
         ->range(32, INT32_MAX)
         ->group(engine);
+    flags.Add("--block", blocks_, "tokens of a block of the cache, one or several (default 32, as hone's own)")->delimiter(',')->range(1, 4096)->group(engine);
     flags.Add("--reserve", reserve_, "contiguous: tokens that each sequence reserves (default: --ctx, else the longest request)")
         ->range(1, kMostSimTokens)
         ->group(engine);
@@ -46,37 +54,63 @@ class SimulateCommand : public Command {
     flags.Add("--step-tokens", options_.step_tokens, "most tokens of a step (default 512)")->range(1, 1 << 16)->group(engine);
     flags.Add("--step-ms", options_.step_ms, "target of a step with running streams (default 100; 0: uncut)")->range(0.0, 1e6)->group(engine);
     flags.AddSwitch("!--no-prefix-cache", options_.prefix_cache, "keep no computed prompts")->group(engine);
+    AddLedgerFlags(flags, &ledger_);
+    AddPageFlag(flags, &html_);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
-    std::vector<SimRequest> trace;
-    std::string name = trace_file_;
+    HONE_RETURN_IF_ERROR(CheckPage(html_, {trace_file_ == "poisson" ? "" : trace_file_, profile_}));
+    std::vector<std::vector<SimRequest>> traces;
+    std::string name = trace_file_, digest;
     if (trace_file_ == "poisson") {
-      trace = PoissonTrace(rate_, requests_, input_, output_, range_, flags.seed.value_or(1));
-      name = fmt::format("{} requests, Poisson at {} a second, {} + {} tokens +- {:.0f} %", requests_, rate_, input_, output_, 100 * range_);
+      for (const double rate : rates_) traces.push_back(PoissonTrace(rate, requests_, input_, output_, range_, flags.seed.value_or(1)));
+      name = fmt::format("{} requests, Poisson at {} a second, {} + {} tokens +- {:.0f} %", requests_, fmt::join(rates_, ", "), input_, output_, 100 * range_);
     } else {
       HONE_TRY(const std::string text, ReadText(trace_file_));
-      HONE_TRY(trace, ParseSimTrace(trace_file_, text));
+      HONE_TRY(auto trace, ParseSimTrace(trace_file_, text));
       name = fmt::format("{}: {} requests", trace_file_, trace.size());
+      digest = Sha256Hex(text);
+      traces.push_back(std::move(trace));
     }
     HONE_TRY(const CostModel cost, Cost(flags));
     options_.reserve_tokens = reserve_ > 0 ? reserve_ : flags.ctx;
-    if (kv_tokens_ > 0) options_.kv_tokens = kv_tokens_;
-    std::vector<SimResult> results;
-    for (const std::string& policy : policies_) {
-      for (const std::string& allocation : allocations_) {
-        SimOptions options = options_;
-        options.policy = policy;
-        options.contiguous = allocation == "contiguous";
-        HONE_TRY(SimResult result, Simulate(trace, cost, options));
-        results.push_back(std::move(result));
-      }
-    }
-    WriteOut(flags.json ? SimJson(results, cost, name) : SimTable(results, cost, name));
+    HONE_TRY(const std::vector<SimResult> results, RunAll(traces, cost));
+    HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
+    const std::string json = SimJson(results, cost, name);
+    LedgerEntry entry = SimEntry(results, cost, name, json);
+    entry.model = profile_.empty() ? shape_ : profile_;
+    entry.dataset_digest = digest;
+    entry.seed = flags.seed.value_or(1);
+    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), std::move(entry)));
+    WriteOut(flags.json ? json : SimTable(results, cost, name));
     return kExitDone;
   }
 
  private:
+  // Every combination of the lists. A list that was not given has what options_ says.
+  Result<std::vector<SimResult>> RunAll(const std::vector<std::vector<SimRequest>>& traces, const CostModel& cost) const {
+    std::vector<SimOptions> options;
+    for (const std::string& policy : policies_) {
+      for (const std::string& allocation : allocations_) {
+        for (const int block : blocks_) {
+          for (const int64_t room : kv_tokens_.empty() ? std::vector<int64_t>{options_.kv_tokens} : std::vector<int64_t>(kv_tokens_.begin(), kv_tokens_.end())) {
+            options.push_back(options_);
+            options.back().policy = policy, options.back().contiguous = allocation == "contiguous";
+            options.back().block_tokens = block, options.back().kv_tokens = room;
+          }
+        }
+      }
+    }
+    std::vector<SimResult> results;
+    for (const SimOptions& one : options) {
+      for (const std::vector<SimRequest>& trace : traces) {
+        HONE_TRY(SimResult result, Simulate(trace, cost, one));
+        results.push_back(std::move(result));
+      }
+    }
+    return results;
+  }
+
   Result<CostModel> Cost(const CommonFlags& flags) {
     if (profile_.empty() == shape_.empty()) return UsageError("give --profile FILE (from hone profile --json), or --shape and --card");
     if (!profile_.empty()) {
@@ -109,10 +143,13 @@ class SimulateCommand : public Command {
 
   std::string trace_file_, profile_, shape_, card_, format_;
   std::vector<std::string> policies_ = {"fcfs"}, allocations_ = {"paged"};
-  double rate_ = 1, range_ = 0.5;
+  std::vector<double> rates_ = {1};
+  std::vector<int> blocks_ = {32}, kv_tokens_;
+  double range_ = 0.5;
   int requests_ = 200, input_ = 512, output_ = 128, count_ = 1, reserve_ = 0;
-  int kv_tokens_ = 0;
   SimOptions options_;
+  LedgerFlags ledger_;
+  std::string html_;
 };
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace hone {
 
 Scheduler::Scheduler(const SchedulerLimits& limits, BlockPool* pool)
-    : limits_(limits), pool_(pool), index_(pool->blocks(), limits.secret) {
+    : limits_(limits), pool_(pool), index_(pool->blocks(), limits.secret, pool->block_tokens()) {
   HONE_CHECK(limits.max_sequences >= 1 && limits.max_sequences <= limits.step_tokens);
   HONE_CHECK(limits.prompt_logit_rows >= 1 && limits.policy != nullptr);
   running_.reserve(limits.max_sequences);
@@ -22,7 +22,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits, BlockPool* pool)
 bool Scheduler::Add(const NewSequence& added) {
   const int length = static_cast<int>(added.tokens.size());
   HONE_CHECK(length >= 1 && length <= added.final_length);
-  if (BlockPool::BlocksFor(added.final_length) > pool_->blocks()) return false;
+  if (pool_->BlocksOf(added.final_length) > pool_->blocks()) return false;
   const auto [it, is_new] = sequences_.try_emplace(added.id);
   HONE_CHECK(is_new, "a sequence was added twice");
   Sequence& sequence = it->second;
@@ -193,7 +193,7 @@ bool Scheduler::Awaits(Sequence* sequence) {
     const auto begin = sequence->tokens.begin();
     const int same = static_cast<int>(std::mismatch(begin, begin + shorter, other->tokens.begin()).first - begin);
     // A block can be shared when it is full, or when the prompt that ends in it is computed.
-    const int end = std::min(BlockPool::BlocksFor(same) * kKvBlockTokens, other->length());
+    const int end = std::min(pool_->BlocksOf(same) * pool_->block_tokens(), other->length());
     if (same <= best || !Computes(*other, end)) continue;
     best = same;
     best_end = end;
@@ -202,7 +202,7 @@ bool Scheduler::Awaits(Sequence* sequence) {
   if (best == 0) return false;
   index_.Find(sequence->root, std::span(sequence->tokens).first(most), &match_);
   const int gain = best - match_.tokens();
-  if (gain <= 0 || (gain < kKvBlockTokens && best < most)) return false;  // not worth a step
+  if (gain <= 0 || (gain < pool_->block_tokens() && best < most)) return false;  // not worth a step
   sequence->awaited = best_id;
   sequence->awaited_tokens = best_end;
   return true;
@@ -224,7 +224,7 @@ bool Scheduler::MakeRoom(const Sequence& sequence, size_t more_important) {
     }
     const auto is_cached = [this](int32_t block) { return pool_->references(block) == 0; };
     const int revived = static_cast<int>(std::count_if(match_.blocks.begin(), match_.blocks.end(), is_cached));
-    const int fresh = BlockPool::BlocksFor(sequence.length()) - static_cast<int>(match_.blocks.size());
+    const int fresh = pool_->BlocksOf(sequence.length()) - static_cast<int>(match_.blocks.size());
     const int needed = fresh + revived + std::min(running(), limits_.max_sequences);
     const int source = match_.part >= 0 && is_cached(match_.part) ? 1 : 0;
     if (needed + source <= pool_->free_blocks()) return true;
@@ -251,7 +251,7 @@ void Scheduler::TakeBlocks(Sequence* sequence) {
   if (match_.part >= 0) pool_->Share(match_.part);  // not evicted for what follows
   sequence->blocks = match_.blocks;
   const int shared = static_cast<int>(match_.blocks.size());
-  HONE_CHECK(Allocate(BlockPool::BlocksFor(sequence->length()) - shared, &sequence->blocks));
+  HONE_CHECK(Allocate(pool_->BlocksOf(sequence->length()) - shared, &sequence->blocks));
   if (match_.part >= 0) {
     batch_.copies.push_back({match_.part, sequence->blocks[shared]});
     pool_->Release(match_.part);
@@ -267,7 +267,7 @@ void Scheduler::TakeBlocks(Sequence* sequence) {
 // Makes room for one more position of running_[index]. False: that sequence itself was preempted.
 bool Scheduler::GrowOrPreempt(size_t index) {
   Sequence* sequence = running_[index];
-  const int missing = BlockPool::BlocksFor(sequence->computed + 1) - static_cast<int>(sequence->blocks.size());
+  const int missing = pool_->BlocksOf(sequence->computed + 1) - static_cast<int>(sequence->blocks.size());
   if (missing <= 0) return true;
   while (!Allocate(missing, &sequence->blocks)) {
     HONE_CHECK(running_.size() > 1, "one sequence alone does not fit the pool");
@@ -303,8 +303,8 @@ void Scheduler::Commit() {
 // Full blocks at once; a partly filled one when the prompt ends in it, for those who have the same prompt.
 void Scheduler::LearnComputed(Sequence* sequence) {
   if (sequence->root == 0) return;
-  while (sequence->indexed && (sequence->known_blocks + 1) * kKvBlockTokens <= sequence->computed) {
-    sequence->indexed = Learn(sequence, sequence->known_blocks, kKvBlockTokens);
+  while (sequence->indexed && (sequence->known_blocks + 1) * pool_->block_tokens() <= sequence->computed) {
+    sequence->indexed = Learn(sequence, sequence->known_blocks, pool_->block_tokens());
     if (sequence->indexed) ++sequence->known_blocks;
   }
   if (!sequence->tail_known && sequence->computed >= sequence->prompt_length) {
@@ -314,7 +314,7 @@ void Scheduler::LearnComputed(Sequence* sequence) {
 }
 
 void Scheduler::LearnTail(Sequence* sequence) {
-  const int tokens = sequence->computed % kKvBlockTokens;
+  const int tokens = sequence->computed % pool_->block_tokens();
   if (sequence->root == 0 || !sequence->indexed || tokens == 0) return;
   Learn(sequence, sequence->known_blocks, tokens);
 }
@@ -323,7 +323,7 @@ void Scheduler::LearnTail(Sequence* sequence) {
 // the sequence takes that one: what is cached is there once, and whoever uses a block also owns all before it.
 bool Scheduler::Learn(Sequence* sequence, int index, int tokens) {
   const int32_t own = sequence->blocks[index], parent = index == 0 ? -1 : sequence->blocks[index - 1];
-  const auto ids = std::span(sequence->tokens).subspan(static_cast<size_t>(index) * kKvBlockTokens, tokens);
+  const auto ids = std::span(sequence->tokens).subspan(static_cast<size_t>(index) * pool_->block_tokens(), tokens);
   const int32_t known = index_.Insert(sequence->root, parent, ids, own);
   if (known == own) {
     if (limits_.keep) pool_->Keep(own);
@@ -406,11 +406,11 @@ std::string Scheduler::AuditRunning(std::vector<int>* owners) const {
       return fmt::format("sequence {} runs out of order", sequence->id);
     }
     previous = sequence;
-    const int end = BlockPool::BlocksFor(sequence->computed + sequence->scheduled);
+    const int end = pool_->BlocksOf(sequence->computed + sequence->scheduled);
     if (end > static_cast<int>(sequence->blocks.size())) {
       return fmt::format("sequence {} has rows without a block", sequence->id);
     }
-    for (int i = sequence->computed / kKvBlockTokens; sequence->scheduled > 0 && i < end; ++i) {
+    for (int i = sequence->computed / pool_->block_tokens(); sequence->scheduled > 0 && i < end; ++i) {
       if (!pool_->IsWritable(sequence->blocks[i])) {
         return fmt::format("block {} of sequence {} is written but shared", sequence->blocks[i], sequence->id);
       }

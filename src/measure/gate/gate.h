@@ -53,8 +53,9 @@ PairedFigure PairValues(const std::string& name, Direction better, std::span<con
 // about its value, the difference's as normal; bare numbers give bare numbers.
 std::vector<PairedFigure> PairFigures(std::span<const Figure> base, std::span<const Figure> next, double confidence);
 
-// What `hone bench NEW --compare BASE --json`, `eval kld NEW --base BASE --json` and `eval tasks NEW --compare BASE
-// --json` say, whose comparisons are made on the same rounds, tokens and items. Errors: not such a result.
+// What `hone bench NEW --compare BASE --json`, `profile NEW BASE --json`, `eval kld NEW --base BASE --json` and `eval tasks
+// NEW --compare BASE --json` say, whose comparisons are made on the same rounds, tokens and items. Errors: not such a
+// result.
 Result<std::vector<PairedFigure>> PairedOfResult(std::string_view json, double confidence);
 
 // Judges every bound of every rule on every figure that it names, and the tails.

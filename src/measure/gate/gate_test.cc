@@ -156,6 +156,71 @@ TEST(Gate, ReadsWhatTheMeasuringCommandsPrint) {
   EXPECT_FALSE(PairedOfResult("{}", 0.95).has_value());
 }
 
+// A matrix of three cells, each with its rounds in pairs, as hone profile prints it of NEW and BASE.
+std::string Matrix(Rng& rng, double slowdown_of_last, double tail_of_last, int rounds) {
+  json variants = json::array({json{{"model", "new"}, {"cells", json::array()}}, json{{"model", "base"}, {"cells", json::array()}}});
+  for (int c = 0; c < 3; ++c) {
+    json next, base;
+    for (int i = 0; i < rounds; ++i) {
+      const double drift = std::exp(0.05 * DrawNormal(rng));
+      const auto noise = [&] { return drift * std::exp(0.01 * DrawNormal(rng)); };
+      const double slower = c == 2 ? slowdown_of_last : 1, tail = c == 2 ? tail_of_last : 1;
+      base["ttft_ms.p50"]["by_round"].push_back(100 * noise());
+      next["ttft_ms.p50"]["by_round"].push_back(100 * slower * noise());
+      base["ttft_ms.p99"]["by_round"].push_back(200 * noise());
+      next["ttft_ms.p99"]["by_round"].push_back(200 * tail * noise());
+    }
+    for (json* figures : {&next, &base}) {
+      for (auto& [name, figure] : figures->items()) figure["better"] = "lower";
+    }
+    variants[0]["cells"].push_back({{"input", 64 << c}, {"output", 32}, {"concurrency", 4}, {"figures", next}});
+    variants[1]["cells"].push_back({{"input", 64 << c}, {"output", 32}, {"concurrency", 4}, {"figures", base}});
+  }
+  return json{{"variants", variants}}.dump();
+}
+
+TEST(GatePower, TheCellOfAMatrixThatIsSlowerIsNamed) {
+  const GateRules rules = Rules("[[rules]]\nfigure = \"ttft_ms.p50[*]\"\nratio_most = 1.05\n");
+  EXPECT_TRUE(rules.WantsMatrix());
+  EXPECT_FALSE(rules.WantsLoad());
+  Rng rng(31);
+  int caught = 0, false_alarms = 0, held = 0;
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    const auto findings = Judge(rules, PairedOfResult(Matrix(rng, 1.08, 1.08, 8), 0.95).value());
+    ASSERT_EQ(findings.size(), 3u);
+    caught += findings[2].verdict == Verdict::kFails && findings[2].figure == "ttft_ms.p50[input=256,output=32,concurrency=4]";
+    false_alarms += findings[0].verdict == Verdict::kFails || findings[1].verdict == Verdict::kFails;
+    const Verdict same = Of(rules, PairedOfResult(Matrix(rng, 1, 1, 8), 0.95).value());
+    false_alarms += same == Verdict::kFails;
+    held += same == Verdict::kHolds;
+  }
+  EXPECT_GE(caught, 190);
+  EXPECT_EQ(false_alarms, 0);
+  EXPECT_GE(held, 190);
+  // The median of one cell is better, its tail is worse: that fails, and the cell is named.
+  const auto findings = Judge(rules, PairedOfResult(Matrix(rng, 0.8, 1.3, 8), 0.95).value());
+  ASSERT_EQ(findings.size(), 4u);
+  EXPECT_EQ(findings[3].verdict, Verdict::kFails);
+  EXPECT_EQ(findings[3].figure, "ttft_ms.p99[input=256,output=32,concurrency=4]");
+  for (const char* bad : {R"({"variants": 3})", R"({"variants": [{}]})"}) EXPECT_FALSE(PairedOfResult(bad, 0.95)) << bad;
+  for (const char* empty : {R"({"variants": [{}, {}]})", R"({"variants": [3, {"cells": [4]}]})", R"({"variants": [{"cells": [{"figures": {"x": 3}}]}, {"cells": [{"figures": {}}]}]})"})
+    EXPECT_TRUE(PairedOfResult(empty, 0.95)->empty()) << empty;
+}
+
+TEST(GateRules, TheMatrixIsAskedForByItsCells) {
+  EXPECT_TRUE(Rules(R"({"rules": [{"figure": "ttft_ms.*", "most": 1}]})").WantsLoad());
+  EXPECT_FALSE(Rules(R"({"rules": [{"figure": "ttft_ms.*", "most": 1}]})").WantsMatrix());
+  EXPECT_FALSE(Rules(R"({"rules": [{"figure": "decode_tok_s[*]", "most": 1}]})").WantsMatrix());
+  EXPECT_TRUE(Rules(R"({"rules": [{"figure": "output_tok_s[input=64*", "least": 1}]})").WantsMatrix());
+  const GateRules rules = Rules("[[rules]]\nfigure = \"itl_ms.p99[*]\"\nratio_most = 1.1\n[matrix]\ninput = [64, 512]\nconcurrency = [1, 8]\nrounds = 9\n");
+  EXPECT_EQ(rules.matrix.input, (std::vector<int>{64, 512}));
+  EXPECT_EQ(rules.matrix.concurrency, (std::vector<int>{1, 8}));
+  EXPECT_TRUE(rules.matrix.output.empty());
+  EXPECT_EQ(rules.matrix.rounds, 9);
+  for (const char* bad : {"[matrix]\nwidth = [1]\n", "[matrix]\ninput = 3\n", "[matrix]\nrounds = 0\n"})
+    EXPECT_FALSE(ParseGateRules(std::string("[[rules]]\nfigure = \"x\"\nmost = 1\n") + bad)) << bad;
+}
+
 TEST(GateRules, JsonAndTomlSayTheSame) {
   const GateRules from_toml = Rules(
       "# a gate\nconfidence = 0.9   # of every rule\ntails = false\n\n[[rules]]\nfigure = "

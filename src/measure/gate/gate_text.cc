@@ -61,6 +61,41 @@ void AddBenchRatios(const ordered_json& compare, std::vector<PairedFigure>* figu
   }
 }
 
+std::vector<double> NumbersAt(const ordered_json& object, const char* key) {
+  std::vector<double> numbers;
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_array()) return numbers;
+  for (const ordered_json& number : *it) numbers.push_back(number.is_number() ? number.get<double>() : NAN);
+  return numbers;
+}
+
+// Each cell of both, its rounds in pairs. The first variant is the new one.
+Result<std::vector<PairedFigure>> PairedOfProfile(const ordered_json& json, double confidence) {
+  const ordered_json& variants = json["variants"];
+  if (!variants.is_array() || variants.size() != 2) return InvalidInput("\"variants\": wanted two, NEW and BASE");
+  const auto cells = [&](int which) {
+    const auto it = variants[which].find("cells");
+    return variants[which].is_object() && it != variants[which].end() && it->is_array() ? *it : ordered_json::array();
+  };
+  const ordered_json next = cells(0), base = cells(1);
+  std::vector<PairedFigure> figures;
+  for (size_t c = 0; c < std::min(next.size(), base.size()); ++c) {
+    const ordered_json *mine = ObjectAt(next[c], "figures"), *other = ObjectAt(base[c], "figures");
+    if (mine == nullptr || other == nullptr) continue;
+    const std::string place = ProfilePlace("", NumberAt(next[c], "input"), NumberAt(next[c], "output"), NumberAt(next[c], "concurrency"));
+    for (const auto& [name, value] : mine->items()) {
+      const ordered_json* before = ObjectAt(*other, name.c_str());
+      if (before == nullptr || !value.is_object()) continue;
+      const std::vector<double> b = NumbersAt(value, "by_round"), a = NumbersAt(*before, "by_round");
+      if (a.empty() || a.size() != b.size()) continue;
+      const Direction better = value.value("better", "") == "higher" ? Direction::kHigher : Direction::kLower;
+      figures.push_back(PairValues(name + place, better, a, b, confidence));
+      figures.back().how = fmt::format("{} rounds side by side", a.size());
+    }
+  }
+  return figures;
+}
+
 ordered_json IntervalJson(const std::optional<Interval>& interval) {
   if (!interval || !std::isfinite(interval->value)) return nullptr;
   ordered_json json;
@@ -76,6 +111,7 @@ ordered_json IntervalJson(const std::optional<Interval>& interval) {
 }  // namespace
 
 Result<std::vector<PairedFigure>> PairedOfResult(std::string_view text, double confidence) {
+  if (const ordered_json profile = ParseJson(text); profile.is_object() && profile.contains("variants")) return PairedOfProfile(profile, confidence);
   HONE_TRY(const std::vector<Figure> own, FiguresOfJson(text));
   std::vector<PairedFigure> figures;
   for (const Figure& figure : own) {

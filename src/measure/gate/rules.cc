@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -77,6 +78,25 @@ Result<GateRule> ReadRule(const ordered_json& json, double confidence) {
   return rule;
 }
 
+Result<void> ReadMatrix(const ordered_json& json, GateMatrix* matrix) {
+  if (!json.is_object()) return InvalidInput("wanted a table");
+  for (const auto& [key, value] : json.items()) {
+    std::vector<int>* list = key == "input"         ? &matrix->input
+                             : key == "output"      ? &matrix->output
+                             : key == "concurrency" ? &matrix->concurrency
+                                                    : nullptr;
+    if (list != nullptr) {
+      HONE_TRY(*list, ReadNumbers<int>(value, key));
+    } else if (key == "rounds") {
+      HONE_TRY(const double number, ReadNumber(value, key, 1, 10000));
+      matrix->rounds = static_cast<int>(number);
+    } else {
+      return InvalidInput("'" + key + "' is not known; a matrix has input, output, concurrency and rounds");
+    }
+  }
+  return {};
+}
+
 Result<void> ReadMeasure(const ordered_json& json, GateMeasure* measure) {
   if (!json.is_object()) return InvalidInput("wanted a table");
   for (const auto& [key, value] : json.items()) {
@@ -123,12 +143,37 @@ std::string GateBound::Text() const {
   return fmt::format("{} {} {:g}", what, most ? "<=" : ">=", bound);
 }
 
-bool GateRules::Wants(std::string_view prefix) const {
-  for (const GateRule& rule : rules) {
-    const std::string_view fixed = std::string_view(rule.figure).substr(0, rule.figure.find('*'));
-    if (fixed.substr(0, prefix.size()) == prefix || prefix.substr(0, fixed.size()) == fixed) return true;
+namespace {
+
+// Figures of hone load, and of each cell of hone profile.
+constexpr const char* kLoadFigures[] = {"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "request_s", "output_tok_s", "total_tok_s"};
+
+bool CanBegin(const GateRule& rule, std::string_view prefix) {
+  const std::string_view fixed = std::string_view(rule.figure).substr(0, rule.figure.find('*'));
+  return fixed.substr(0, prefix.size()) == prefix || prefix.substr(0, fixed.size()) == fixed;
+}
+
+bool OnLoadFigure(const GateRule& rule) {
+  for (const char* name : kLoadFigures) {
+    if (CanBegin(rule, name)) return true;
   }
   return false;
+}
+
+bool OnCells(const GateRule& rule) { return rule.figure.find('[') != std::string::npos; }
+
+}  // namespace
+
+bool GateRules::WantsMatrix() const {
+  return std::any_of(rules.begin(), rules.end(), [](const GateRule& rule) { return OnCells(rule) && OnLoadFigure(rule); });
+}
+
+bool GateRules::WantsLoad() const {
+  return std::any_of(rules.begin(), rules.end(), [](const GateRule& rule) { return !OnCells(rule) && OnLoadFigure(rule); });
+}
+
+bool GateRules::Wants(std::string_view prefix) const {
+  return std::any_of(rules.begin(), rules.end(), [&](const GateRule& rule) { return CanBegin(rule, prefix); });
 }
 
 Result<GateRules> ParseGateRules(std::string_view text) {
@@ -159,8 +204,10 @@ Result<GateRules> ParseGateRules(std::string_view text) {
       }
     } else if (key == "measure") {
       HONE_RETURN_IF_ERROR(ReadMeasure(value, &out.measure).Context(key));
+    } else if (key == "matrix") {
+      HONE_RETURN_IF_ERROR(ReadMatrix(value, &out.matrix).Context(key));
     } else {
-      return InvalidInput("'" + key + "' is not known; wanted confidence, tails, rules and measure");
+      return InvalidInput("'" + key + "' is not known; wanted confidence, tails, rules, measure and matrix");
     }
   }
   if (out.rules.empty()) return InvalidInput("has no rules");

@@ -35,13 +35,25 @@ struct GateMeasure {
   double rate = 0;  // requests a second; 0: a closed loop
 };
 
+// The grid that rules on cells, "ttft_ms.p50[*]", are judged on: hone profile of both models, round by round. Empty lists:
+// its default grid.
+struct GateMatrix {
+  std::vector<int> input, output, concurrency;
+  int rounds = 8;
+};
+
 struct GateRules {
   std::vector<GateRule> rules;
   // A median that is better while a tail of the same latency is worse fails, whatever the rules say.
   bool tails = true;
   double confidence = 0.95;
   GateMeasure measure;
+  GateMatrix matrix;
   bool Wants(std::string_view prefix) const;  // whether a rule's figure can begin with `prefix`
+  // Whether a rule names cells of the matrix: "ttft_ms.p99[*]".
+  bool WantsMatrix() const;
+  // Whether a rule is on a figure of a load as a whole, which has no cells: "ttft_ms.p99".
+  bool WantsLoad() const;
 };
 
 // JSON if the first character is '{', else TOML: comments, [table], [[array of tables]], key = string, number, boolean

@@ -125,7 +125,28 @@ void AddEvalFigures(const ordered_json& json, std::vector<Figure>* figures) {
   }
 }
 
+// The cells of hone profile. `variant`: what goes in front of the place within the brackets.
+void AddProfileFigures(const ordered_json& json, const std::string& variant, std::vector<Figure>* figures) {
+  const ordered_json* cells = Find(json, "cells");
+  if (cells == nullptr || !cells->is_array()) return;
+  for (const ordered_json& cell : *cells) {
+    const ordered_json* of = Find(cell, "figures");
+    if (of == nullptr || !of->is_object()) continue;
+    for (const auto& [name, value] : of->items()) {
+      Interval interval;
+      if (!ReadInterval(value, &interval)) continue;
+      const std::string better = TextAt(value, "better");
+      figures->push_back({name + ProfilePlace(variant, NumberAt(cell, "input"), NumberAt(cell, "output"), NumberAt(cell, "concurrency")), interval,
+                          better == "higher" ? Direction::kHigher : better == "lower" ? Direction::kLower : Direction::kNeither});
+    }
+  }
+}
+
 }  // namespace
+
+std::string ProfilePlace(const std::string& variant, double input, double output, double concurrency) {
+  return fmt::format("[{}input={:g},output={:g},concurrency={:g}]", variant, input, output, concurrency);
+}
 
 std::string BenchFigureName(const BenchWork& work) {
   if (work.kind == BenchWork::Kind::kPrefill) return fmt::format("prefill_tok_s[tokens={}]", work.tokens);
@@ -208,7 +229,12 @@ Result<std::vector<Figure>> FiguresOfJson(std::string_view text) {
       AddLoadFigures(point, "[" + name + "]", &figures);
     }
   }
-  if (figures.empty()) return InvalidInput("holds no figures of hone bench, eval or load");
+  AddProfileFigures(json, "", &figures);
+  if (const ordered_json* variants = Find(json, "variants"); variants != nullptr && variants->is_array()) {
+    for (const ordered_json& variant : *variants)
+      AddProfileFigures(variant, fmt::format("model={},kv={},", TextAt(variant, "model"), TextAt(variant, "kv")), &figures);
+  }
+  if (figures.empty()) return InvalidInput("holds no figures of hone bench, eval, load or profile");
   return figures;
 }
 

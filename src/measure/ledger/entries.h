@@ -18,6 +18,9 @@ namespace hone {
 // "prefill_tok_s[tokens=512]", "decode_tok_s[context=0,batch=1]"
 std::string BenchFigureName(const BenchWork& work);
 
+// "[input=128,output=32,concurrency=1]": a cell of hone profile. `variant`: "model=a,kv=bf16," of several, else "".
+std::string ProfilePlace(const std::string& variant, double input, double output, double concurrency);
+
 LedgerEntry BenchEntry(const BenchReport& report, const std::string& model_path, const std::string& json);
 LedgerEntry PerplexityEntry(const PerplexityResult& result, const std::string& model, const std::string& model_path,
                             const std::string& dataset, const std::string& json);
@@ -26,7 +29,7 @@ LedgerEntry DivergenceEntry(const DivergenceResult& result, const std::string& m
 LedgerEntry TasksEntry(std::span<const TaskResult> results, const std::string& model, const std::string& model_path,
                        const std::string& other, const std::string& json);
 
-// The figures of a --json result of bench, eval or load, by its keys. Errors: none of them.
+// The figures of a --json result of bench, eval, load or profile, by its keys. Errors: none of them.
 Result<std::vector<Figure>> FiguresOfJson(std::string_view text);
 
 }  // namespace hone

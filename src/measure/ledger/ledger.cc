@@ -48,15 +48,6 @@ Direction DirectionOf(const std::string& name) {
   return name == "higher" ? Direction::kHigher : name == "lower" ? Direction::kLower : Direction::kNeither;
 }
 
-std::string NowUtc() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm parts = {};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
 class SqliteLedger;
 
 // One prepared statement; bound and read by position.
@@ -314,6 +305,15 @@ Result<std::unique_ptr<Ledger>> Ledger::OpenToRead(const std::string& path) {
   auto ledger = std::make_unique<SqliteLedger>(path);
   HONE_RETURN_IF_ERROR(ledger->OpenFile(true));
   return std::unique_ptr<Ledger>(std::move(ledger));
+}
+
+std::string NowUtc() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts = {};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
 }
 
 }  // namespace hone

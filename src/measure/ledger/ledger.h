@@ -78,6 +78,9 @@ std::string EnvironmentJson(const Runtime& runtime);
 // Enters a finished run. What cannot be written is one warning on `log`, never an error. The id, or 0.
 int64_t Enter(const std::string& flag, LedgerEntry entry, Log* log);
 
+// Now, as entries have it: "2026-01-31T12:00:00Z".
+std::string NowUtc();
+
 // Digest of a model: SHA-256 over the sizes and the first and last MiB of its files and their names, which tells files
 // apart without reading all of them; "" if it cannot be read. `path`: a file or a folder.
 std::string ModelDigest(const std::string& path);

@@ -125,7 +125,7 @@ CardCount CountCards(const Deployment& d) {
 StepTime PredictStep(const Deployment& d, int sequences, int rows, double cached) {
   const ModelShape& shape = d.shape;
   const double tokens = static_cast<double>(sequences) * rows;
-  const WeightBytes weights = BytesOfWeights(shape, d.format);
+  const WeightAccount weights = BytesOfWeights(shape, d.format);
   const ParameterCount count = CountParameters(shape);
   StepTime step;
   step.weight_bytes = weights.ReadBy(shape, tokens);
@@ -138,9 +138,22 @@ StepTime PredictStep(const Deployment& d, int sequences, int rows, double cached
   // Cards with layers of their own take turns: one sequence's step never has more than one card's limits.
   const double together = d.split == Split::kTensor ? cards : 1;
   const double kv_together = d.split == Split::kTensor ? 1 / KvShare(shape, cards) : 1;
-  const double read_rate = d.hardware.read_bytes_s * d.efficiency.read_share;
-  step.read_s = (step.weight_bytes / together + step.kv_bytes / kv_together) / std::max(1.0, read_rate);
-  step.compute_s = step.flops / together / std::max(1.0, d.hardware.Ops(d.format) * (rows > 1 ? d.efficiency.compute_share : d.efficiency.decode_share));
+  const double read_rate = std::max(1.0, d.hardware.read_bytes_s * d.efficiency.read_share), ops = d.hardware.Ops(d.format);
+  const double kv_s = step.kv_bytes / kv_together / read_rate;
+  step.read_s = step.weight_bytes / together / read_rate + kv_s;
+  step.overlapped = d.efficiency.overlapped;
+  const double share = rows > 1 ? d.efficiency.compute_share : d.efficiency.decode_share;
+  step.compute_s = step.flops / together / std::max(1.0, ops * share);
+  if (!step.overlapped) {
+    const bool fitted = d.efficiency.many_rows_reads >= 0;
+    const double few_s = step.flops * (tokens - 1) / tokens / together / std::max(1.0, ops * d.efficiency.decode_share);
+    const double many_read_s = (fitted ? d.efficiency.many_rows_reads : 1 / d.efficiency.read_share) * step.weight_bytes / together /
+                                   std::max(1.0, d.hardware.read_bytes_s) + kv_s;
+    const double many_s = step.flops / together / std::max(1.0, ops * d.efficiency.compute_share);
+    const bool many = fitted ? many_read_s + many_s < step.read_s + few_s : rows > 1;
+    if (many) step.read_s = many_read_s;
+    step.compute_s = many ? many_s : few_s;
+  }
   step.overhead_s = d.efficiency.step_overhead_s;
   if (cards > 1) {
     const double row_bytes = 2.0 * shape.width * tokens;
@@ -164,7 +177,7 @@ Prediction Predict(const Deployment& d) {
     StepTime& sum = prediction.prefill;
     sum.weight_bytes += step.weight_bytes, sum.kv_bytes += step.kv_bytes, sum.flops += step.flops;
     sum.read_s += step.read_s, sum.compute_s += step.compute_s, sum.link_s += step.link_s;
-    sum.overhead_s += step.overhead_s;
+    sum.overhead_s += step.overhead_s, sum.overlapped = step.overlapped;
   }
   prediction.ttft_all_s = prediction.ttft_s * std::max(1, d.concurrency);
   const double middle = d.input + d.output / 2.0;
@@ -172,7 +185,7 @@ Prediction Predict(const Deployment& d) {
   prediction.tpot_s = prediction.decode.seconds();
   prediction.tok_s = std::max(1, d.concurrency) / std::max(1e-12, prediction.tpot_s);
   Deployment ideal = d;
-  ideal.efficiency = {1, 1, 1, 0, 0, ""};
+  ideal.efficiency = {1, 1, 1, 0, 0, "", -1, true};
   const StepTime limit = PredictStep(ideal, std::max(1, d.concurrency), 1, middle);
   prediction.tpot_limit_s = std::max(limit.read_s, limit.compute_s);
   return prediction;

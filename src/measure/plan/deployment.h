@@ -38,7 +38,7 @@ struct Deployment {
 
 // Where the bytes go, of all cards together.
 struct MemoryAccount {
-  WeightBytes weights;
+  WeightAccount weights;
   double kv_token_bytes = 0;     // of one more token where no window is full
   double kv_sequence_bytes = 0;  // of one sequence of reserved_tokens()
   double state_bytes = 0;        // of one sequence
@@ -68,10 +68,12 @@ std::string_view BoundName(Bound bound);  // "compute", "weight bandwidth", ...
 struct StepTime {
   double weight_bytes = 0, kv_bytes = 0, flops = 0;             // of all cards
   double read_s = 0, compute_s = 0, link_s = 0, overhead_s = 0;  // a step takes max(read, compute) + link + overhead
-  double seconds() const { return (read_s > compute_s ? read_s : compute_s) + link_s + overhead_s; }
+  bool overlapped = true;                                         // false: read + compute + link + overhead
+  double seconds() const { return (overlapped ? (read_s > compute_s ? read_s : compute_s) : read_s + compute_s) + link_s + overhead_s; }
   Bound bound() const;
 };
-// A step of `sequences` sequences with `rows` new tokens each after `cached` ones.
+// A step of `sequences` sequences with `rows` new tokens each after `cached` ones. With fitted constants it is the cheaper
+// of what kernels of few rows take (the arithmetic of the first row hides behind the reading) and those of many rows.
 StepTime PredictStep(const Deployment& deployment, int sequences, int rows, double cached);
 
 struct Prediction {

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/user_path.h"
 #include "measure/entries_file.h"
@@ -23,6 +25,76 @@ bool Number(const ordered_json& entry, const char* key, double low, double high,
   return *out >= low && *out <= high;
 }
 
+constexpr int kFitTerms = 3;
+struct FitRow {
+  std::array<double, kFitTerms> x;
+  double y;
+};
+
+// The terms of `set` (a bit each) with the least weighted squares of relative errors; false if they cannot be told apart or
+// one would be negative.
+bool SolveTerms(std::span<const FitRow> rows, std::span<const double> weights, unsigned set, std::array<double, kFitTerms>* out) {
+  double a[kFitTerms][kFitTerms + 1] = {};
+  std::vector<int> of;
+  for (int i = 0; i < kFitTerms; ++i) {
+    if (set >> i & 1) of.push_back(i);
+  }
+  const int n = static_cast<int>(of.size());
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const double w = weights[r] / (rows[r].y * rows[r].y);
+    for (int i = 0; i < n; ++i) {
+      for (int j = 0; j < n; ++j) a[i][j] += w * rows[r].x[of[i]] * rows[r].x[of[j]];
+      a[i][n] += w * rows[r].x[of[i]] * rows[r].y;
+    }
+  }
+  std::array<double, kFitTerms> scale{};
+  for (int i = 0; i < n; ++i) scale[i] = a[i][i];
+  for (int i = 0; i < n; ++i) {  // the matrix is symmetric and positive: no pivoting
+    if (!(a[i][i] > 1e-9 * scale[i])) return false;
+    for (int k = i + 1; k < n; ++k) {
+      const double factor = a[k][i] / a[i][i];
+      for (int j = i; j <= n; ++j) a[k][j] -= factor * a[i][j];
+    }
+  }
+  *out = {};
+  for (int i = n - 1; i >= 0; --i) {
+    double value = a[i][n];
+    for (int j = i + 1; j < n; ++j) value -= a[i][j] * (*out)[of[j]];
+    (*out)[of[i]] = value / a[i][i];
+    if (!((*out)[of[i]] >= 0)) return false;
+  }
+  return true;
+}
+
+double ErrorOf(const FitRow& row, const std::array<double, kFitTerms>& terms) {
+  double predicted = 0;
+  for (int i = 0; i < kFitTerms; ++i) predicted += row.x[i] * terms[i];
+  return std::abs(predicted / row.y - 1);
+}
+
+// Least absolute relative errors over all sets of terms, by weighting again; a set with more terms must be better by
+// kWorth. Steps that something else held up are outliers and count little. REQUIRES: every y is above 0.
+std::array<double, kFitTerms> FitTerms(std::span<const FitRow> rows) {
+  constexpr int kAgain = 12;
+  constexpr double kWorth = 0.95, kNothing = 1e-9;
+  std::array<double, kFitTerms> best{};
+  double best_error = 1e300;
+  for (const unsigned set : {1u, 2u, 4u, 3u, 5u, 6u, 7u}) {
+    std::array<double, kFitTerms> terms{};
+    std::vector<double> weights(rows.size(), 1);
+    bool solved = true;
+    for (int i = 0; i < kAgain && solved; ++i) {
+      solved = SolveTerms(rows, weights, set, &terms);
+      for (size_t r = 0; r < rows.size(); ++r) weights[r] = 1 / std::max(1e-6, ErrorOf(rows[r], terms));
+    }
+    if (!solved) continue;
+    double error = 0;
+    for (const FitRow& row : rows) error += ErrorOf(row, terms) / static_cast<double>(rows.size());
+    if (error < kWorth * best_error - kNothing) best = terms, best_error = error;
+  }
+  return best;
+}
+
 }  // namespace
 
 std::string FittedPath() { return UserPath(UserFolder::kState, "fitted.json"); }
@@ -36,6 +108,9 @@ bool LoadFitted(const std::string& path, const std::string& machine, const std::
       return false;
     }
     if (!Number(entry, "decode_share", 1e-4, 4, &read.decode_share)) read.decode_share = read.compute_share;
+    double added = 0;
+    read.overlapped = !Number(entry, "added_up", 1, 1, &added);
+    if (!Number(entry, "many_rows_reads", 0, 1e3, &read.many_rows_reads)) read.many_rows_reads = -1;
     read.source = "fitted by hone profile";
     *efficiency = read;
     return true;
@@ -49,7 +124,8 @@ Result<void> SaveFitted(const std::string& path, const std::string& machine, con
   return PutEntry(path,
                   {{"machine", machine}, {"weights", weights}, {"read_share", efficiency.read_share},
                    {"compute_share", efficiency.compute_share}, {"decode_share", efficiency.decode_share},
-                   {"step_overhead_s", efficiency.step_overhead_s}},
+                   {"step_overhead_s", efficiency.step_overhead_s}, {"many_rows_reads", efficiency.many_rows_reads},
+                   {"added_up", efficiency.overlapped ? 0 : 1}},
                   kMostEntries, [&](const ordered_json& entry) {
                     return !(EntrySays(entry, "machine", machine) && EntrySays(entry, "weights", weights));
                   });
@@ -58,45 +134,30 @@ Result<void> SaveFitted(const std::string& path, const std::string& machine, con
 Efficiency FitEfficiency(std::span<const MeasuredStep> steps, const Hardware& hardware, const WeightFormat& format,
                          const Efficiency& assumed) {
   Efficiency fit = assumed;
-  // seconds = overhead + bytes / (rate * share): a line in bytes / rate, weighted by 1 / seconds^2.
-  int fewest = 1 << 30;
+  const double rate = std::max(1.0, hardware.read_bytes_s), ops = std::max(1.0, hardware.Ops(format));
+  std::vector<FitRow> decode, prompts;
   for (const MeasuredStep& step : steps) {
-    if (!step.prefill && step.seconds > 0) fewest = std::min(fewest, step.sequences);
+    if (step.prefill || !(step.seconds > 0)) continue;
+    const double rows = std::max(1, step.sequences);
+    decode.push_back({{step.bytes / rate, step.flops * (rows - 1) / rows / ops, 1}, step.seconds});
   }
-  double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0, least = 1e300, most = 0;
+  if (!decode.empty()) {
+    const std::array<double, kFitTerms> terms = FitTerms(decode);
+    if (terms[0] > 0) fit.read_share = std::clamp(1 / terms[0], 1e-3, 4.0);
+    if (terms[1] > 0) fit.decode_share = std::clamp(1 / terms[1], 1e-3, 4.0);
+    fit.step_overhead_s = std::min(terms[2], 1.0);
+  }
   for (const MeasuredStep& step : steps) {
-    if (step.prefill || step.seconds <= 0 || step.sequences != fewest) continue;
-    const double x = step.bytes / std::max(1.0, hardware.read_bytes_s), y = step.seconds, weight = 1 / (y * y);
-    w += weight, wx += weight * x, wy += weight * y, wxx += weight * x * x, wxy += weight * x * y;
-    least = std::min(least, x), most = std::max(most, x);
-  }
-  if (w > 0 && wxx > 0) {
-    const double determinant = w * wxx - wx * wx;
-    double slope = 0, base = 0;
-    if (most > 1.2 * least && determinant > 1e-9 * w * wxx) {
-      slope = (w * wxy - wx * wy) / determinant;
-      base = (wy - slope * wx) / w;
-    }
-    if (slope <= 0 || base < 0) slope = wxy / wxx, base = 0;  // the steps are too alike to tell the two apart
-    fit.read_share = std::clamp(1 / slope, 1e-3, 4.0);
-    fit.step_overhead_s = std::min(base, 1.0);
-  }
-  double busy = 0, busy_ops = 0;  // of decode steps that are bound by arithmetic
-  for (const MeasuredStep& step : steps) {
-    const double left_s = step.seconds - fit.step_overhead_s;
-    const double read_s = step.bytes / std::max(1.0, hardware.read_bytes_s * fit.read_share);
-    if (step.prefill || step.sequences == fewest || left_s <= 1.1 * read_s) continue;
-    busy += left_s, busy_ops += step.flops / std::max(1.0, hardware.Ops(format));
-  }
-  if (busy > 0) fit.decode_share = std::clamp(busy_ops / busy, 1e-3, 4.0);
-  double xx = 0, xy = 0;
-  for (const MeasuredStep& step : steps) {
-    const double left_s = step.seconds - fit.step_overhead_s;
+    const double left_s = step.seconds - fit.step_overhead_s - step.kv_bytes / (rate * fit.read_share);
     if (!step.prefill || left_s <= 0) continue;
-    const double x = step.flops / std::max(1.0, hardware.Ops(format)), weight = 1 / (left_s * left_s);
-    xx += weight * x * x, xy += weight * x * left_s;
+    prompts.push_back({{step.flops / ops, (step.bytes - step.kv_bytes) / rate, 0}, left_s});
   }
-  if (xx > 0) fit.compute_share = std::clamp(xx / xy, 1e-3, 4.0);
+  if (!prompts.empty()) {
+    const std::array<double, kFitTerms> terms = FitTerms(prompts);
+    if (terms[0] > 0) fit.compute_share = std::clamp(1 / terms[0], 1e-3, 4.0);
+    fit.many_rows_reads = std::min(terms[1], 1e3);
+  }
+  fit.overlapped = false;
   fit.source = "fitted by hone profile";
   return fit;
 }

@@ -26,11 +26,14 @@ struct MeasuredStep {
   double bytes = 0, flops = 0;  // as PredictStep counts them
   bool prefill = false;
   double seconds = 0;
-  int sequences = 1;            // of a decode step
+  int sequences = 1;            // that get their next token
+  double kv_bytes = 0;          // of the bytes, the cache's
 };
-// Least squares on relative errors: decode steps with the fewest sequences give the share of bandwidth and the overhead,
-// prefill steps the share of the peak, and decode steps with more sequences, where they take longer than reading does,
-// its share in decode. Figures that the steps cannot tell keep their value in `assumed`.
+// Least absolute relative errors, none of the terms negative; a term stays only if it makes the errors smaller. Steps
+// without prompts give the share of bandwidth, the share of the peak (of what more than one row takes) and what a step
+// costs whatever it does; steps with prompts what the kernels of many rows take to read and unpack the weights, and their
+// share of the peak. Figures that the steps cannot tell keep their value in `assumed`. The result adds reading and
+// arithmetic up (Efficiency::overlapped is false).
 Efficiency FitEfficiency(std::span<const MeasuredStep> steps, const Hardware& hardware, const WeightFormat& format,
                          const Efficiency& assumed);
 

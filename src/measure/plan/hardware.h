@@ -41,6 +41,11 @@ struct Efficiency {
   double step_overhead_s = 0;   // of each step, whatever it does
   double link_latency_s = 15e-6;  // of one exchange between cards
   std::string source;           // "assumed for CPUs", "fitted by hone profile on ..."
+  // What a step of many rows takes beside its arithmetic, in times that reading all weights takes at the roof: kernels
+  // of many rows unpack weights first. Below 0: not known, as reading does.
+  double many_rows_reads = -1;
+  // Reading and arithmetic hide each other, the dearer counts. Fitted constants add them up, as measured steps do.
+  bool overlapped = true;
 };
 Efficiency AssumedEfficiency(const Hardware& hardware);
 

@@ -158,6 +158,41 @@ std::string PlanTable(const PlanReport& report) {
   return out + "next step\n" + ProposalText(proposals[0]);
 }
 
+LedgerEntry PlanEntry(const PlanReport& report, const std::string& json) {
+  const Deployment& d = report.deployment;
+  LedgerEntry entry{.kind = "plan", .model = report.model_name};
+  entry.recipe = fmt::format("{}, kv {}, on {}{}", d.format.name, d.kv.name, SayHardware(d.hardware, d.format), SaySplit(d));
+  entry.load = fmt::format("{} at once of {} + {} tokens", d.concurrency, d.input, d.output);
+  const auto add = [&](const std::string& name, double value, Direction better) { entry.figures.push_back({name, {value, value, value, 1}, better}); };
+  const MemoryAccount memory = AccountMemory(d);
+  add("weight_bytes", memory.weights.total(), Direction::kLower);
+  add("kv_bytes_per_token", memory.kv_token_bytes, Direction::kLower);
+  add("kv_bytes_per_sequence", memory.kv_sequence_bytes, Direction::kLower);
+  add("state_bytes_per_sequence", memory.state_bytes, Direction::kLower);
+  add("activation_bytes", memory.activation_bytes, Direction::kLower);
+  add("needed_bytes", memory.needed_bytes, Direction::kLower);
+  add("usable_bytes", memory.usable_bytes, Direction::kHigher);
+  add("most_sequences", static_cast<double>(memory.most_sequences), Direction::kHigher);
+  for (const int batch : report.batches) {
+    Deployment at = d;
+    at.concurrency = batch;
+    const Prediction p = Predict(at);
+    const std::string where = fmt::format("[concurrency={}]", batch);
+    add("ttft_ms" + where, 1e3 * p.ttft_s, Direction::kLower);
+    add("tpot_ms" + where, 1e3 * p.tpot_s, Direction::kLower);
+    add("tpot_at_roof_ms" + where, 1e3 * p.tpot_limit_s, Direction::kLower);
+    add("output_tok_s" + where, p.tok_s, Direction::kHigher);
+  }
+  for (const WeightFormat& format : FormatsToShow(report)) {
+    Deployment as = d;
+    as.format = format;
+    add(fmt::format("weight_bytes[{}]", format.name), BytesOfWeights(d.shape, format).total(), Direction::kLower);
+    add(fmt::format("tpot_ms[{}]", format.name), 1e3 * Predict(as).tpot_s, Direction::kLower);
+  }
+  entry.result = json;
+  return entry;
+}
+
 std::string PlanJson(const PlanReport& report) {
   const Deployment& d = report.deployment;
   const ModelShape& shape = d.shape;
@@ -177,7 +212,8 @@ std::string PlanJson(const PlanReport& report) {
         {"split", d.split == Split::kTensor ? "tensor" : "layers"}, {"free_share", d.hardware.free_share}}},
       {"efficiency",
        {{"read_share", Rounded(d.efficiency.read_share)}, {"compute_share", Rounded(d.efficiency.compute_share)}, {"decode_share", Rounded(d.efficiency.decode_share)},
-        {"step_overhead_s", Rounded(d.efficiency.step_overhead_s)}, {"source", d.efficiency.source}}},
+        {"step_overhead_s", Rounded(d.efficiency.step_overhead_s)}, {"many_rows_reads", Rounded(d.efficiency.many_rows_reads)},
+        {"overlapped", d.efficiency.overlapped}, {"source", d.efficiency.source}}},
       {"format", d.format.name},
       {"kv", d.kv.name},
       {"weight_bytes", std::round(memory.weights.total())},

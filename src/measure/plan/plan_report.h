@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/ledger/ledger.h"
 #include "measure/plan/guide.h"
 #include "measure/plan/read_shape.h"
 
@@ -19,6 +20,9 @@ struct PlanReport {
   bool steps = false;       // print the step-by-step plan
   std::vector<int> batches = {1, 8, 32};
 };
+
+// The plan as the ledger keeps it; `json`: PlanJson(). Figures are exact arithmetic, on assumed or fitted constants.
+LedgerEntry PlanEntry(const PlanReport& report, const std::string& json);
 
 std::string PlanTable(const PlanReport& report);
 std::string PlanJson(const PlanReport& report);

@@ -131,7 +131,7 @@ TEST(PredictionTest, ClosedForms) {
   EXPECT_EQ(PredictStep(d, 64, 1, 4000).bound(), Bound::kKv);
   // Of experts, one token reads two of eight, many tokens all.
   const Deployment mixtral = Plan("mixtral-8x7b", "f16", "a100-80g", 2);
-  const WeightBytes bytes = BytesOfWeights(mixtral.shape, mixtral.format);
+  const WeightAccount bytes = BytesOfWeights(mixtral.shape, mixtral.format);
   EXPECT_NEAR(bytes.ReadBy(mixtral.shape, 1), bytes.total() - bytes.embedding - 0.75 * bytes.experts, 1e6);
   EXPECT_NEAR(bytes.ReadBy(mixtral.shape, 64), bytes.total() - bytes.embedding, 1e6);
 }

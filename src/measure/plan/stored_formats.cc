@@ -38,10 +38,10 @@ const WeightFormat* FindWeightFormat(std::string_view name) { return Find(Weight
 std::span<const KvFormat> KvFormats() { return kKvFormats; }
 const KvFormat* FindKvFormat(std::string_view name) { return Find(KvFormats(), name); }
 
-WeightBytes BytesOfWeights(const ModelShape& shape, const WeightFormat& format) {
+WeightAccount BytesOfWeights(const ModelShape& shape, const WeightFormat& format) {
   const ParameterCount count = CountParameters(shape);
   const auto bytes = [](double numbers, double bits) { return numbers * bits / 8; };
-  WeightBytes weights;
+  WeightAccount weights;
   if (shape.tied) {
     weights.output = bytes(static_cast<double>(count.embedding), format.output_bits);
   } else {

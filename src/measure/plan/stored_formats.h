@@ -28,7 +28,7 @@ struct WeightFormat {
 std::span<const WeightFormat> WeightFormats();              // best quality first
 const WeightFormat* FindWeightFormat(std::string_view name);  // nullptr: there is none of this name
 
-struct WeightBytes {
+struct WeightAccount {
   double embedding = 0;  // one row a token is looked up; 0 if tied
   double output = 0, layers = 0, experts = 0, other = 0;
   double total() const { return embedding + output + layers + experts + other; }
@@ -37,7 +37,7 @@ struct WeightBytes {
     return output + layers + other + experts * ExpertShare(shape, tokens);
   }
 };
-WeightBytes BytesOfWeights(const ModelShape& shape, const WeightFormat& format);
+WeightAccount BytesOfWeights(const ModelShape& shape, const WeightFormat& format);
 
 struct KvFormat {
   std::string name;

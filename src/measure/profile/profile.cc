@@ -24,6 +24,7 @@ namespace {
 constexpr int kDefaultRounds = 5, kLeastRounds = 3;
 constexpr int kResamples = 2000;
 constexpr double kConfidence = 0.95;
+constexpr int kWarmOutput = 4;  // tokens of the round that warms up
 const std::vector<int> kDefaultInput = {128, 1024}, kDefaultOutput = {32, 128}, kDefaultConcurrency = {1};
 
 constexpr char kText[] =
@@ -98,7 +99,7 @@ class Profiler {
   }
 
   const EnergyMeter& energy() const { return energy_; }
-  std::vector<MeasuredStep> measured;                // of timed steps of one kind
+  std::vector<MeasuredStep> measured;  // every timed step
   std::vector<std::array<double, 5>> steps;
 
  private:
@@ -184,7 +185,7 @@ class Profiler {
       known += spent;
     }
     phase.op_s[static_cast<int>(Op::kOther)] += std::max(0.0, seconds - known);
-    if (!prefill || record.decode_tokens == 0) measured.push_back({all.bytes, all.flops, prefill, seconds, std::max(1, record.decode_tokens)});
+    measured.push_back({all.bytes, all.flops, prefill, seconds, std::max(1, record.decode_tokens), all.bytes - weight_bytes});
     steps.push_back({static_cast<double>(record.decode_tokens), static_cast<double>(record.prompt_tokens), positions, cached, seconds});
   }
 
@@ -204,12 +205,30 @@ Interval Over(const std::vector<double>& rounds) {
   return BootstrapMedian(rounds, kConfidence, kResamples, 1);
 }
 
+// Figures of a round, kept by name in the order in which they came first.
+struct RoundFigures {
+  std::vector<RoundFigure> all;
+
+  void Add(const std::string& name, double value, Direction better) {
+    auto it = std::find_if(all.begin(), all.end(), [&](const RoundFigure& figure) { return figure.name == name; });
+    if (it == all.end()) it = all.insert(all.end(), {name, better, {}});
+    it->values.push_back(value);
+  }
+  // Median and 99th percentile, in milliseconds; of one value the two are the same and only the first is kept.
+  void AddSpread(const std::string& name, const std::vector<double>& seconds) {
+    if (seconds.empty()) return;
+    Add(name + ".p50", 1e3 * Median(seconds), Direction::kLower);
+    if (seconds.size() > 1) Add(name + ".p99", 1e3 * Quantile(seconds, 0.99), Direction::kLower);
+  }
+};
+
 void Summarise(const ProfileCell& cell, const std::vector<Round>& rounds, double block_bytes, CellResult* result) {
   std::vector<double> ttft, tpot, total, tok_s, prompt_tok_s, gaps, queue;
+  RoundFigures figures;
   double joules = 0, tokens = 0;
   bool has_joules = true;
   for (const Round& round : rounds) {
-    std::vector<double> firsts, tpots, totals;
+    std::vector<double> firsts, tpots, totals, round_gaps;
     double first_last_s = 0;
     int output = 0;
     for (const Request& request : round.requests) {
@@ -225,19 +244,26 @@ void Summarise(const ProfileCell& cell, const std::vector<Round>& rounds, double
       first_last_s = std::max(first_last_s, firsts.back());
       output += request.output;
       queue.push_back(request.queue_s);
-      gaps.insert(gaps.end(), request.gaps.begin(), request.gaps.end());
+      round_gaps.insert(round_gaps.end(), request.gaps.begin(), request.gaps.end());
       result->facts.preemptions += request.preemptions;
     }
     result->facts.most_running = std::max(result->facts.most_running, round.most_running);
     result->kv_bytes = std::max(result->kv_bytes, round.most_blocks * block_bytes);
     has_joules = has_joules && round.joules.has_value();
     joules += round.joules.value_or(0), tokens += output;
+    gaps.insert(gaps.end(), round_gaps.begin(), round_gaps.end());
     if (firsts.empty()) continue;
+    figures.AddSpread("ttft_ms", firsts);
+    figures.AddSpread("tpot_ms", tpots);
+    figures.AddSpread("itl_ms", round_gaps);
+    figures.AddSpread("e2e_ms", totals);
+    figures.Add("output_tok_s", output / std::max(1e-9, round.seconds), Direction::kHigher);
     ttft.push_back(Median(firsts)), total.push_back(Median(totals));
     if (!tpots.empty()) tpot.push_back(Median(tpots));
     tok_s.push_back(output / std::max(1e-9, round.seconds));
     prompt_tok_s.push_back(static_cast<double>(cell.input) * cell.concurrency / std::max(1e-9, first_last_s));
   }
+  result->by_round = std::move(figures.all);
   result->rounds = static_cast<int>(ttft.size());
   result->ttft_s = Over(ttft), result->tpot_s = Over(tpot), result->total_s = Over(total);
   result->tok_s = Over(tok_s), result->prompt_tok_s = Over(prompt_tok_s);
@@ -264,9 +290,12 @@ Deployment DeploymentOf(const ProfileModel& model, const ProfileReport& report, 
 // Median TTFT and TPOT of a cell as hone plan's steps make them: all requests come at once, and the engine's own
 // scheduler decides what each step does.
 std::pair<double, double> PredictCell(const Deployment& d, const EngineOptions& engine) {
-  const std::vector<SimRequest> trace(d.concurrency, SimRequest{.input = d.input, .output = d.output});
+  // As the cell is run: once to warm up, which also teaches the step controller, then for the record.
+  constexpr double kLater = 1e8;
+  std::vector<SimRequest> trace(d.concurrency, SimRequest{.input = d.input, .output = std::min(d.output, kWarmOutput)});
+  trace.resize(2 * trace.size(), SimRequest{.at_s = kLater, .input = d.input, .output = d.output});
   SimOptions options{.policy = engine.policy, .max_sequences = engine.max_sequences, .step_tokens = engine.step_tokens, .step_ms = engine.step_ms,
-                     .prefix_cache = false};
+                     .prefix_cache = false, .warm_requests = d.concurrency};
   const Result<SimResult> result = Simulate(trace, CostFromDeployment(d), options);
   if (!result) return {0, 0};
   return {result->ttft_s.p50, result->tpot_s.p50};
@@ -282,7 +311,10 @@ Interval BootstrapMedian(std::span<const double> values, double confidence, int 
     medians.push_back(Median(draw));
   }
   const double miss = (1 - confidence) / 2;
-  return {Median(values), Quantile(medians, miss), Quantile(medians, 1 - miss), confidence};
+  Interval interval = MedianInterval(values, confidence);
+  interval.low = std::min(interval.low, Quantile(medians, miss));
+  interval.high = std::max(interval.high, Quantile(medians, 1 - miss));
+  return interval;
 }
 
 std::string ProfileCell::Name() const { return fmt::format("{} + {} tokens, {} at once", input, output, concurrency); }
@@ -308,46 +340,40 @@ Result<std::vector<ProfileCell>> PlanProfile(const ProfileOptions& options, int 
   return cells;
 }
 
-Result<ProfileReport> RunProfile(const ProfileModel& model, const std::vector<ProfileCell>& cells, const ProfileOptions& options,
-                                 Roof roof, const Efficiency& before, const Runtime& runtime, const ProfileCallbacks& callbacks) {
-  ProfileReport report;
-  report.model = model.name;
-  report.roof = std::move(roof);
-  report.load_s = model.load_s;
-  report.weight_bytes = model.model->weight_bytes();
-  report.rss_bytes = ResidentBytes();
-  report.prefix_cache = "cold: prompts are random and the prefix cache is off";
-  report.before = before;
-  Profiler profiler(model, runtime, options);
-  if (!profiler.energy().readable()) report.energy = profiler.energy().why_not();
-  const ModelConfig& config = model.model->config();
-  const bool exact = model.model->options().exact;
-  const double block_bytes = static_cast<double>(config.layers) * KvTokenBytes(model.engine->options().kv, config.kv_heads, config.head_width) * kKvBlockTokens;
-  std::map<int, double> tokenize;
-  double done = 0;
-  for (const ProfileCell& cell : cells) {
-    if (callbacks.progress) callbacks.progress(done / static_cast<double>(cells.size()), cell.Name());
-    CellResult result;
+namespace {
+
+// One variant while it is profiled.
+struct Variant {
+  Variant(const ProfileModel& model_, const Runtime& runtime, const ProfileOptions& options)
+      : model(model_), profiler(model_, runtime, options), exact(model_.model->options().exact) {
+    const ModelConfig& config = model.model->config();
+    block_bytes = static_cast<double>(config.layers) * KvTokenBytes(model.engine->options().kv, config.kv_heads, config.head_width) * kKvBlockTokens;
+    report.model = model.name, report.kv = model.kv, report.before = model.before;
+    report.kernel = std::string(Info(StoredFormat(*model.checkpoint, ShapeOfConfig(config)).kernel).name);
+    report.load_s = model.load_s;
+    report.weight_bytes = model.model->weight_bytes();
+    report.rss_bytes = ResidentBytes();
+    report.prefix_cache = "cold: prompts are random and the prefix cache is off";
+    if (!profiler.energy().readable()) report.energy = profiler.energy().why_not();
+  }
+
+  Result<void> WarmUp(const ProfileCell& cell, const std::function<bool()>& stop) {
+    result = CellResult();
+    rounds.clear();
     result.cell = cell;
     if (tokenize.find(cell.input) == tokenize.end()) tokenize[cell.input] = profiler.TokenizeSeconds(cell.input);
     result.tokenize_s = tokenize[cell.input];
     ProfileCell warm = cell;  // the same prompt, a few tokens: kernels, pages, the engine's own model of steps
-    warm.output = std::min(cell.output, 4);
-    HONE_RETURN_IF_ERROR(profiler.Run(warm, &result, false, callbacks.stop));
-    std::vector<Round> rounds;
-    const double start_s = runtime.clock->Now();
-    for (int i = 0; i < (options.rounds > 0 ? options.rounds : kDefaultRounds); ++i) {
-      if (callbacks.stop && callbacks.stop()) break;
-      if (options.rounds == 0 && i >= kLeastRounds && runtime.clock->Now() - start_s > options.cell_s) break;
-      HONE_TRY(Round round, profiler.Run(cell, &result, true, callbacks.stop));
-      if (callbacks.stop && callbacks.stop()) break;  // half a round is none
-      rounds.push_back(std::move(round));
-    }
-    if (callbacks.stop && callbacks.stop()) report.interrupted = true;
-    if (rounds.empty()) break;
+    warm.output = std::min(cell.output, kWarmOutput);
+    HONE_RETURN_IF_ERROR(profiler.Run(warm, &result, false, stop));
+    return {};
+  }
+
+  // The cell's rounds as a result; none if no round was ended.
+  void Keep(const ProfileCell& cell) {
+    if (rounds.empty()) return;
     Summarise(cell, rounds, block_bytes, &result);
-    const Deployment d = DeploymentOf(model, report, before, cell, exact);
-    report.kernel = std::string(Info(d.format.kernel).name);
+    const Deployment d = DeploymentOf(model, report, report.before, cell, exact);
     std::tie(result.predicted_ttft_s, result.predicted_tpot_s) = PredictCell(d, model.engine->options());
     CellFacts& facts = result.facts;
     facts.ttft_s = result.ttft_s.value, facts.tokenize_s = result.tokenize_s, facts.queue_s = result.queue_s;
@@ -360,19 +386,79 @@ Result<ProfileReport> RunProfile(const ProfileModel& model, const std::vector<Pr
     std::vector<Proposal> proposals = Propose(d, FindingOf(result.verdict, facts), {}, model.name);
     if (!proposals.empty()) result.next = std::move(proposals.front());
     report.cells.push_back(std::move(result));
-    ++done;
-    if (report.interrupted) break;
   }
-  report.steps = std::move(profiler.steps);
-  if (!report.cells.empty()) {
-    const Deployment d = DeploymentOf(model, report, before, report.cells[0].cell, exact);
-    report.fitted = FitEfficiency(profiler.measured, d.hardware, d.format, before);
+
+  void Fit() {
+    report.steps = std::move(profiler.steps);
+    report.fitted = report.before;
+    if (report.cells.empty()) return;
+    const Deployment d = DeploymentOf(model, report, report.before, report.cells[0].cell, exact);
+    report.fitted = FitEfficiency(profiler.measured, d.hardware, d.format, report.before);
     for (CellResult& cell : report.cells) {
       std::tie(cell.fitted_ttft_s, cell.fitted_tpot_s) =
           PredictCell(DeploymentOf(model, report, report.fitted, cell.cell, exact), model.engine->options());
     }
   }
-  return report;
+
+  const ProfileModel& model;
+  Profiler profiler;
+  const bool exact;
+  double block_bytes = 0;
+  std::map<int, double> tokenize;
+  ProfileReport report;
+  CellResult result;          // of the cell that is run
+  std::vector<Round> rounds;  // of the same
+};
+
+// One cell of all variants: warm-up of each, then rounds that run each, in turning order. Half a round is none.
+Result<void> RunCell(const ProfileCell& cell, std::vector<std::unique_ptr<Variant>>& variants, const ProfileOptions& options,
+                     const Runtime& runtime, const std::function<bool()>& stop) {
+  for (const auto& variant : variants) HONE_RETURN_IF_ERROR(variant->WarmUp(cell, stop));
+  const double start_s = runtime.clock->Now();
+  const size_t count = variants.size();
+  for (int i = 0; i < (options.rounds > 0 ? options.rounds : kDefaultRounds); ++i) {
+    if (stop && stop()) return {};
+    const double budget_s = options.cell_s * static_cast<double>(count);
+    if (options.rounds == 0 && i >= kLeastRounds && runtime.clock->Now() - start_s > budget_s) return {};
+    std::vector<Round> taken(count);
+    for (size_t turn = 0; turn < count; ++turn) {
+      const size_t which = i % 2 == 0 ? turn : count - 1 - turn;
+      HONE_TRY(taken[which], variants[which]->profiler.Run(cell, &variants[which]->result, true, stop));
+      if (stop && stop()) return {};
+    }
+    for (size_t v = 0; v < count; ++v) variants[v]->rounds.push_back(std::move(taken[v]));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<ProfileReport> RunProfile(std::span<const ProfileModel> models, const std::vector<ProfileCell>& cells,
+                                      const ProfileOptions& options, const Roof& roof, const Runtime& runtime,
+                                      const ProfileCallbacks& callbacks) {
+  std::vector<std::unique_ptr<Variant>> variants;
+  for (const ProfileModel& model : models) {
+    variants.push_back(std::make_unique<Variant>(model, runtime, options));
+    variants.back()->report.roof = roof;
+  }
+  double done = 0;
+  bool interrupted = false;
+  std::string failed;
+  for (const ProfileCell& cell : cells) {
+    if (callbacks.progress) callbacks.progress(done++ / static_cast<double>(cells.size()), cell.Name());
+    const Result<void> ran = RunCell(cell, variants, options, runtime, callbacks.stop);
+    if (!ran) failed = cell.Name() + ": " + ran.error().message;
+    interrupted = callbacks.stop && callbacks.stop();
+    for (const auto& variant : variants) variant->Keep(cell);
+    if (interrupted || !failed.empty()) break;
+  }
+  std::vector<ProfileReport> reports;
+  for (const auto& variant : variants) {
+    variant->Fit();
+    variant->report.interrupted = interrupted, variant->report.failed = failed;
+    reports.push_back(std::move(variant->report));
+  }
+  return reports;
 }
 
 }  // namespace hone

@@ -1,6 +1,7 @@
 // hone profile: a model under the engine, over input length x output length x requests at once: time to the first token,
 // time a token, throughput, memory, energy; where the time goes, phase by phase and op by op, beside the roof; the
-// bottleneck of each cell by name; and what hone plan had predicted. How: docs/measure.md.
+// bottleneck of each cell by name; and what hone plan had predicted. Several models, or one with several formats of its
+// cache, are variants: every round of a cell runs each of them, the order turning around. How: docs/measure.md.
 #pragma once
 
 #include <array>
@@ -45,8 +46,16 @@ struct PhaseTimes {
   std::array<double, kOps> op_s{};  // kOther: what steps took beyond the ops: scheduling, events
 };
 
+// A figure of a cell, a value a round: "ttft_ms.p50". Round i of all variants ran side by side.
+struct RoundFigure {
+  std::string name;
+  Direction better = Direction::kLower;
+  std::vector<double> values;
+};
+
 struct CellResult {
   ProfileCell cell;
+  std::vector<RoundFigure> by_round;
   int rounds = 0, requests = 0, errors = 0;
   std::string first_error;
   Interval ttft_s, tpot_s, total_s;  // medians over requests of a round; the interval is over rounds
@@ -75,6 +84,7 @@ struct ProfileReport {
   Efficiency before, fitted;
   std::vector<std::array<double, 5>> steps;  // decodes, prompt tokens, positions, cached tokens read, seconds: of each step
   bool interrupted = false;
+  std::string failed;  // why it ended early; the cells are those measured until then
 };
 
 struct ProfileModel {
@@ -84,6 +94,8 @@ struct ProfileModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   Engine* engine = nullptr;  // idle, not started, without a prefix cache
   double load_s = 0;
+  std::string kv;      // the cache's format as the user names it
+  Efficiency before;   // the constants that predictions are made with
 };
 
 struct ProfileCallbacks {
@@ -91,16 +103,21 @@ struct ProfileCallbacks {
   std::function<bool()> stop;                                           // may be empty
 };
 
-// Runs the cells. `before`: the constants that predictions are made with.
-Result<ProfileReport> RunProfile(const ProfileModel& model, const std::vector<ProfileCell>& cells,
-                                 const ProfileOptions& options, Roof roof, const Efficiency& before,
-                                 const Runtime& runtime, const ProfileCallbacks& callbacks);
+// Runs the cells; a report a variant. Trouble on the way ends the run early and is in the reports (`failed`), with what
+// was measured until then. REQUIRES: at least one variant.
+std::vector<ProfileReport> RunProfile(std::span<const ProfileModel> variants, const std::vector<ProfileCell>& cells,
+                                      const ProfileOptions& options, const Roof& roof, const Runtime& runtime,
+                                      const ProfileCallbacks& callbacks);
 
-// The median with a percentile bootstrap interval: seeded draws. REQUIRES: not empty.
+// The median with a percentile bootstrap interval: seeded draws. Of few values the bootstrap alone holds the median less
+// often than it says, so the ends are at least those of MedianInterval, and `confidence` is what these have. REQUIRES: not
+// empty.
 Interval BootstrapMedian(std::span<const double> values, double confidence, int resamples, uint64_t seed);
 
-std::string ProfileTable(const ProfileReport& report);
-std::string ProfileJson(const ProfileReport& report, const Runtime& runtime);
-LedgerEntry ProfileEntry(const ProfileReport& report, const std::string& model_path, const std::string& json);
+// One variant: its report. Several: {"variants": [...]}.
+std::string ProfileTable(std::span<const ProfileReport> reports);
+std::string ProfileJson(std::span<const ProfileReport> reports, const Runtime& runtime);
+// `model_path`: of the first variant. Figures of several have the model and the cache's format in their cells.
+LedgerEntry ProfileEntry(std::span<const ProfileReport> reports, const std::string& model_path, const std::string& json);
 
 }  // namespace hone

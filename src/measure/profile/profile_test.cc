@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/random.h"
 #include "base/test_shared.h"
 #include "measure/profile/energy.h"
 #include "measure/profile/profile.h"
@@ -83,8 +84,25 @@ TEST(FitEfficiencyTest, FindsTheConstantsOfMadeUpSteps) {
   EXPECT_NEAR(fit.step_overhead_s, 0.0005, 1e-9);
   EXPECT_NEAR(fit.compute_share, 0.4, 1e-6);
   EXPECT_EQ(fit.decode_share, AssumedEfficiency(machine).decode_share);  // one sequence never shows it
-  steps.push_back({1e8, 3e10, false, 0.0005 + 3e10 / (0.1 * 2e12), 8});
-  EXPECT_NEAR(FitEfficiency(steps, machine, *FindWeightFormat("bf16"), AssumedEfficiency(machine)).decode_share, 0.1, 1e-6);
+  EXPECT_LT(fit.many_rows_reads, 1e-6);
+  EXPECT_FALSE(fit.overlapped);
+  // Eight at once read once and compute for seven more; prompts unpack the weights, which costs three readings.
+  std::vector<MeasuredStep> more;
+  for (int i = 1; i <= 20; ++i) {
+    const double bytes = 1e9 + 1e8 * i, flops = 1e10 * i;
+    more.push_back({bytes, 4e9, false, 0.0005 + bytes / (0.7 * 20e9)});
+    more.push_back({bytes, 32e9, false, 0.0005 + bytes / (0.7 * 20e9) + 28e9 / (0.1 * 2e12), 8});
+    more.push_back({1e9 + 2e7 * i, flops, true, 0.0005 + 2e7 * i / (0.7 * 20e9) + 3 * 1e9 / 20e9 + flops / (0.4 * 2e12), 1, 2e7 * i});
+  }
+  for (int outliers = 0; outliers < 2; ++outliers) {
+    const Efficiency found = FitEfficiency(more, machine, *FindWeightFormat("bf16"), AssumedEfficiency(machine));
+    EXPECT_NEAR(found.read_share, 0.7, 1e-5);
+    EXPECT_NEAR(found.decode_share, 0.1, 1e-5);
+    EXPECT_NEAR(found.step_overhead_s, 0.0005, 1e-5);
+    EXPECT_NEAR(found.compute_share, 0.4, 1e-4);
+    EXPECT_NEAR(found.many_rows_reads, 3, 1e-4);
+    for (int i = 0; i < 8; ++i) more[7 * i].seconds *= 5;  // something else ran meanwhile
+  }
   // Steps that are all alike cannot tell a share from an overhead: all is put down to the share.
   const std::vector<MeasuredStep> alike(5, {1e9, 1e6, false, 0.1});
   const Efficiency flat = FitEfficiency(alike, machine, *FindWeightFormat("bf16"), AssumedEfficiency(machine));
@@ -97,7 +115,7 @@ TEST(FitEfficiencyTest, FindsTheConstantsOfMadeUpSteps) {
 
 TEST(FittedFileTest, KeptForEachMachineAndType) {
   const std::string path = TestPath("state/fitted.json");
-  Efficiency efficiency{0.5, 0.25, 0.2, 1e-4, 0, ""}, other{0.9, 0.9, 0.9, 0, 0, ""};
+  Efficiency efficiency{0.5, 0.25, 0.2, 1e-4, 0, "", 2.5, false}, other{0.9, 0.9, 0.9, 0, 0, ""};
   EXPECT_FALSE(LoadFitted(path, "box", "Q4_K", &efficiency));
   ASSERT_TRUE(SaveFitted(path, "box", "Q4_K", efficiency));
   ASSERT_TRUE(SaveFitted(path, "box", "BF16", other));
@@ -107,6 +125,12 @@ TEST(FittedFileTest, KeptForEachMachineAndType) {
   EXPECT_EQ(read.compute_share, 0.25);
   EXPECT_EQ(read.decode_share, 0.2);
   EXPECT_EQ(read.link_latency_s, 7);
+  EXPECT_EQ(read.many_rows_reads, 2.5);
+  EXPECT_FALSE(read.overlapped);
+  Efficiency bf16;
+  ASSERT_TRUE(LoadFitted(path, "box", "BF16", &bf16));
+  EXPECT_TRUE(bf16.overlapped);
+  EXPECT_LT(bf16.many_rows_reads, 0);
   EXPECT_EQ(read.source, "fitted by hone profile");
   EXPECT_FALSE(LoadFitted(path, "another box", "Q4_K", &read));
   efficiency.read_share = 0.6;
@@ -172,6 +196,25 @@ TEST(BootstrapMedianTest, ContainsTheMedianAndNarrows) {
   EXPECT_EQ(BootstrapMedian(many, 0.95, 1000, 1).low, narrow.low);  // seeded
 }
 
+// Skewed rounds with a known median: the interval holds it about as often as it says, also when the rounds are few.
+TEST(BootstrapMedianTest, CoversAsOftenAsItSays) {
+  Rng rng(11);
+  for (const int n : {3, 5, 7, 8, 15}) {
+    constexpr int kRepeats = 600;
+    int inside = 0;
+    double promised = 0;
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      std::vector<double> x(n);
+      for (double& v : x) v = -std::log(1 - rng.Uniform());
+      const Interval interval = BootstrapMedian(x, 0.95, 200, repeat);
+      promised = interval.confidence;
+      inside += interval.low <= M_LN2 && M_LN2 <= interval.high;
+    }
+    EXPECT_GE(static_cast<double>(inside) / kRepeats, promised - 0.03) << n;  // three standard errors
+    EXPECT_EQ(promised < 0.95, n < 6) << n;
+  }
+}
+
 TEST(ProfileTest, OfTheBuiltinModel) {
   const auto checkpoint = Checkpoint::Open(std::string(HONE_SOURCE_DIR) + "/assets/builtin/main");
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
@@ -180,8 +223,11 @@ TEST(ProfileTest, OfTheBuiltinModel) {
   Log log(LogLevel::kOff);
   Clock clock;
   const Runtime runtime{&cpu, cpu.best_isa(), &threads, &log, &clock};
-  ProfileModel model;
+  std::vector<ProfileModel> variants(2);
+  ProfileModel& model = variants[0];
   model.name = "builtin";
+  model.kv = "bf16";
+  model.before = AssumedEfficiency({.cpu = true});
   model.checkpoint = *checkpoint;
   LoadOptions load;
   load.max_context = 128;
@@ -199,6 +245,12 @@ TEST(ProfileTest, OfTheBuiltinModel) {
   auto engine = Engine::Create(model.model, model.tokenizer, runtime, options);
   ASSERT_TRUE(engine) << engine.error().message;
   model.engine = engine->get();
+  options.kv = KvType::kI8;  // the same weights with another cache beside it
+  auto int8 = Engine::Create(model.model, model.tokenizer, runtime, options);
+  ASSERT_TRUE(int8) << int8.error().message;
+  variants[1] = model;
+  variants[1].kv = "int8";
+  variants[1].engine = int8->get();
   Roof roof;
   roof.threads = 2, roof.isa = runtime.isa;
   roof.read_gbs[2] = {20, 18};
@@ -207,9 +259,13 @@ TEST(ProfileTest, OfTheBuiltinModel) {
   const ProfileOptions asked{.input = {20, 40}, .output = {6}, .concurrency = {1, 3}, .rounds = 2};
   const auto cells = PlanProfile(asked, 128);
   ASSERT_TRUE(cells);
-  const auto report = RunProfile(model, *cells, asked, roof, AssumedEfficiency({.cpu = true}), runtime, {});
-  ASSERT_TRUE(report) << report.error().message;
+  const std::vector<ProfileReport> reports = RunProfile(variants, *cells, asked, roof, runtime, {});
+  ASSERT_EQ(reports.size(), 2u);
+  const ProfileReport* report = &reports[0];
+  EXPECT_EQ(report->failed, "");
   ASSERT_EQ(report->cells.size(), 4u);
+  ASSERT_EQ(reports[1].cells.size(), 4u);
+  EXPECT_LT(reports[1].cells[3].kv_bytes, report->cells[3].kv_bytes);
   for (const CellResult& cell : report->cells) {
     EXPECT_EQ(cell.rounds, 2);
     EXPECT_EQ(cell.requests, 2 * cell.cell.concurrency);
@@ -239,11 +295,23 @@ TEST(ProfileTest, OfTheBuiltinModel) {
   double prompt_tokens = 0;
   for (const auto& step : report->steps) prompt_tokens += step[1];
   EXPECT_EQ(prompt_tokens, 2 * (20 + 40) * (1 + 3));
-  const nlohmann::json json = nlohmann::json::parse(ProfileJson(*report, runtime));
+  const nlohmann::json json = nlohmann::json::parse(ProfileJson(std::span(reports).first(1), runtime));
   for (const char* key : {"model", "cells", "roof", "constants", "steps", "energy", "prefix_cache", "environment"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_EQ(json["cells"].size(), 4u);
-  const std::string table = ProfileTable(*report);
+  const nlohmann::json both = nlohmann::json::parse(ProfileJson(reports, runtime));
+  ASSERT_EQ(both["variants"].size(), 2u);
+  EXPECT_EQ(both["variants"][1]["kv"], "int8");
+  const LedgerEntry entry = ProfileEntry(reports, "", both.dump());
+  const auto named = [&](const std::string& name) {
+    return std::any_of(entry.figures.begin(), entry.figures.end(), [&](const Figure& figure) { return figure.name == name; });
+  };
+  EXPECT_TRUE(named("ttft_ms.p50[model=builtin,kv=int8,input=20,output=6,concurrency=3]"));
+  EXPECT_TRUE(named("ttft_ms.p99[model=builtin,kv=bf16,input=40,output=6,concurrency=3]"));
+  EXPECT_FALSE(named("ttft_ms.p99[model=builtin,kv=bf16,input=40,output=6,concurrency=1]"));  // of one request
+  EXPECT_TRUE(named("output_tok_s[model=builtin,kv=bf16,input=40,output=6,concurrency=1]"));
+  EXPECT_NE(ProfileTable(reports).find("side by side"), std::string::npos);
+  const std::string table = ProfileTable(std::span(reports).first(1));
   EXPECT_NE(table.find("where the time goes"), std::string::npos);
   EXPECT_NE(table.find("TTFT, output 6"), std::string::npos) << "a heat map of input by requests at once\n" << table;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "measure/ledger/entries.h"
 #include "measure/profile/profile.h"
 #include "measure/roof_json.h"
 
@@ -38,7 +39,8 @@ ordered_json PhaseJson(const PhaseTimes& phase, const CellFacts& facts) {
 
 ordered_json EfficiencyJson(const Efficiency& efficiency) {
   return {{"read_share", Rounded(efficiency.read_share)}, {"compute_share", Rounded(efficiency.compute_share)}, {"decode_share", Rounded(efficiency.decode_share)},
-          {"step_overhead_s", Rounded(efficiency.step_overhead_s)}, {"source", efficiency.source}};
+          {"step_overhead_s", Rounded(efficiency.step_overhead_s)}, {"many_rows_reads", Rounded(efficiency.many_rows_reads)},
+          {"overlapped", efficiency.overlapped}, {"source", efficiency.source}};
 }
 
 std::string OpLine(const PhaseTimes& phase) {
@@ -109,8 +111,10 @@ std::string HeatMap(const std::vector<CellResult>& cells, const char* name, doub
 
 }  // namespace
 
-std::string ProfileTable(const ProfileReport& report) {
-  std::string out = fmt::format("{}: loaded in {:.2f} s, weights {}, {} resident; prefix cache {}; energy {}\n\n", report.model, report.load_s,
+namespace {
+
+std::string VariantTable(const ProfileReport& report) {
+  std::string out = fmt::format("{}, kv {}: loaded in {:.2f} s, weights {}, {} resident; prefix cache {}; energy {}\n\n", report.model, report.kv, report.load_s,
                                 SayBytes(static_cast<double>(report.weight_bytes)), SayBytes(static_cast<double>(report.rss_bytes)), report.prefix_cache,
                                 report.energy.empty() ? "by RAPL" : "not known: " + report.energy);
   out += fmt::format("{:>6} {:>6} {:>5} {:>7}  {:>22} {:>22} {:>9} {:>9} {:>10} {:>9}  bottleneck\n", "input", "output", "at", "rounds",
@@ -141,12 +145,40 @@ std::string ProfileTable(const ProfileReport& report) {
                        ErrorPercent(cell.predicted_tpot_s, cell.tpot_s.value), SaySeconds(cell.fitted_tpot_s),
                        ErrorPercent(cell.fitted_tpot_s, cell.tpot_s.value));
   }
-  return out + fmt::format("fitted: {:.0f} % of the read roof, {:.0f} % of the peak in prefill and {:.0f} % in decode, {} a step ({})\n", 100 * report.fitted.read_share,
-                           100 * report.fitted.compute_share, 100 * report.fitted.decode_share, SaySeconds(report.fitted.step_overhead_s), report.kernel);
+  out += fmt::format("fitted: {:.0f} % of the read roof, {:.0f} % of the peak in prefill and {:.0f} % in decode, {} a step ({})\n", 100 * report.fitted.read_share,
+                     100 * report.fitted.compute_share, 100 * report.fitted.decode_share, SaySeconds(report.fitted.step_overhead_s), report.kernel);
+  if (report.fitted.many_rows_reads > 0)
+    out += fmt::format("a step with many rows takes as long beside its arithmetic as reading the weights {:.1f} times\n", report.fitted.many_rows_reads);
+  if (!report.failed.empty()) out += "ENDED EARLY: " + report.failed + "\n";
+  return out;
 }
 
-std::string ProfileJson(const ProfileReport& report, const Runtime& runtime) {
-  ordered_json json = {{"model", report.model}, {"cells", ordered_json::array()}};
+// Every cell of the grid with all variants side by side; ratios are to the first.
+std::string SideBySide(std::span<const ProfileReport> reports) {
+  std::string out = "\nside by side, round by round (ratio to the first)\n";
+  for (size_t i = 0; i < reports.size(); ++i) out += fmt::format("  {}: {}, {}, kv {}\n", i + 1, reports[i].model, reports[i].kernel, reports[i].kv);
+  for (const auto& [name, figure] : {std::pair("TTFT", &CellResult::ttft_s), std::pair("TPOT", &CellResult::tpot_s), std::pair("tok/s", &CellResult::tok_s)}) {
+    const bool rate = figure == &CellResult::tok_s;
+    out += fmt::format("\n{:<30}", name);
+    for (size_t i = 0; i < reports.size(); ++i) out += fmt::format(" {:>20}", i + 1);
+    out += "\n";
+    for (size_t c = 0; c < reports[0].cells.size(); ++c) {
+      out += fmt::format("{:<30}", reports[0].cells[c].cell.Name());
+      for (const ProfileReport& report : reports) {
+        if (c >= report.cells.size()) continue;
+        const double value = (report.cells[c].*figure).value, first = (reports[0].cells[c].*figure).value;
+        out += fmt::format(" {:>20}", fmt::format("{} ({:.2f})", rate ? fmt::format("{:.1f}", value) : SaySeconds(value), Share(value, first)));
+      }
+      out += "\n";
+    }
+  }
+  return out;
+}
+
+const char* DirectionWord(Direction better) { return better == Direction::kHigher ? "higher" : better == Direction::kLower ? "lower" : ""; }
+
+ordered_json VariantJson(const ProfileReport& report, const Runtime& runtime) {
+  ordered_json json = {{"model", report.model}, {"format", report.kernel}, {"kv", report.kv}, {"cells", ordered_json::array()}};
   for (const CellResult& cell : report.cells) {
     ordered_json row = {{"input", cell.cell.input}, {"output", cell.cell.output}, {"concurrency", cell.cell.concurrency},
                         {"rounds", cell.rounds}, {"requests", cell.requests}, {"errors", cell.errors},
@@ -169,6 +201,13 @@ std::string ProfileJson(const ProfileReport& report, const Runtime& runtime) {
                           {"risk", cell.next->risk}, {"test", cell.next->test}, {"undo", cell.next->undo}};
     }
     if (!cell.first_error.empty()) row["first_error"] = cell.first_error;
+    row["figures"] = ordered_json::object();
+    for (const RoundFigure& figure : cell.by_round) {
+      ordered_json one = IntervalJson(BootstrapMedian(figure.values, 0.95, 2000, 1));
+      one["better"] = DirectionWord(figure.better);
+      for (const double value : figure.values) one["by_round"].push_back(Rounded(value));
+      row["figures"][figure.name] = std::move(one);
+    }
     json["cells"].push_back(std::move(row));
   }
   json["roof"] = RoofAsJson(report.roof);
@@ -183,24 +222,54 @@ std::string ProfileJson(const ProfileReport& report, const Runtime& runtime) {
     json["steps"]["rows"].push_back({step[0], step[1], step[2], step[3], Rounded(step[4])});
   }
   json["interrupted"] = report.interrupted;
+  json["failed"] = report.failed;
   json["environment"] = {{"cpu", report.roof.cpu}, {"cores", report.roof.cores}, {"threads", report.roof.threads},
                          {"isa", IsaName(runtime.isa)}, {"system", report.roof.machine.system}, {"compiler", __VERSION__},
                          {"hone", HONE_VERSION}, {"kv", report.kv}};
+  return json;
+}
+
+}  // namespace
+
+std::string ProfileTable(std::span<const ProfileReport> reports) {
+  std::string out;
+  for (const ProfileReport& report : reports) out += (out.empty() ? "" : "\n") + VariantTable(report);
+  return reports.size() > 1 ? out + SideBySide(reports) : out;
+}
+
+std::string ProfileJson(std::span<const ProfileReport> reports, const Runtime& runtime) {
+  ordered_json json;
+  if (reports.size() == 1) {
+    json = VariantJson(reports[0], runtime);
+  } else {
+    json = {{"variants", ordered_json::array()}};
+    for (const ProfileReport& report : reports) json["variants"].push_back(VariantJson(report, runtime));
+    json["interrupted"] = reports[0].interrupted;
+    json["failed"] = reports[0].failed;
+  }
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-LedgerEntry ProfileEntry(const ProfileReport& report, const std::string& model_path, const std::string& json) {
-  LedgerEntry entry{.kind = "profile", .model = report.model, .model_digest = ModelDigest(model_path)};
+LedgerEntry ProfileEntry(std::span<const ProfileReport> reports, const std::string& model_path, const std::string& json) {
+  LedgerEntry entry{.kind = "profile", .model = reports[0].model, .model_digest = ModelDigest(model_path)};
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const std::string variant = fmt::format("{} in {}, kv {}", reports[i].model, reports[i].kernel, reports[i].kv);
+    entry.recipe += (i > 0 ? "; " : "") + variant;
+    if (i > 0) entry.other += (i > 1 ? ", " : "") + reports[i].model;
+    for (const CellResult& cell : reports[i].cells) {
+      if (cell.errors > 0) entry.failures.push_back({"request", variant + ", " + cell.cell.Name(), cell.first_error, cell.errors});
+    }
+  }
   entry.load = "closed, all requests of a cell at once";
-  entry.outcome = report.interrupted ? "interrupted" : "done";
-  for (const CellResult& cell : report.cells) {
-    const std::string where = fmt::format("[input={},output={},concurrency={}]", cell.cell.input, cell.cell.output, cell.cell.concurrency);
-    const auto ms = [](const Interval& s) { return Interval{1e3 * s.value, 1e3 * s.low, 1e3 * s.high, s.confidence}; };
-    entry.figures.push_back({"ttft_ms" + where, ms(cell.ttft_s), Direction::kLower});
-    entry.figures.push_back({"tpot_ms" + where, ms(cell.tpot_s), Direction::kLower});
-    entry.figures.push_back({"e2e_ms" + where, ms(cell.total_s), Direction::kLower});
-    entry.figures.push_back({"output_tok_s" + where, cell.tok_s, Direction::kHigher});
-    if (cell.errors > 0) entry.failures.push_back({"request", cell.cell.Name(), cell.first_error, cell.errors});
+  entry.outcome = reports[0].interrupted ? "interrupted" : reports[0].failed.empty() ? "done" : "failed";
+  if (!reports[0].failed.empty()) entry.failures.push_back({"ended early", "", reports[0].failed, 1});
+  if (Result<std::vector<Figure>> figures = FiguresOfJson(json); figures) entry.figures = std::move(*figures);
+  for (const ProfileReport& report : reports) {  // measured once
+    const std::string of = reports.size() > 1 ? fmt::format("[model={},kv={}]", report.model, report.kv) : "";
+    const double rss = static_cast<double>(report.rss_bytes), weights = static_cast<double>(report.weight_bytes);
+    entry.figures.push_back({"weight_bytes" + of, {weights, weights, weights, 1}, Direction::kLower});
+    entry.figures.push_back({"rss_bytes" + of, {rss, rss, rss, 0}, Direction::kLower});
+    entry.figures.push_back({"load_s" + of, {report.load_s, report.load_s, report.load_s, 0}, Direction::kLower});
   }
   entry.result = json;
   return entry;

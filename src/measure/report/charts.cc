@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "measure/roof_json.h"
@@ -18,14 +19,28 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kMostHeats = 16;  // of one figure
+constexpr size_t kMostHeats = 16, kMostCurves = 12;  // of one figure
+// Of a profile the table has all figures, charts all but these.
+constexpr std::string_view kTableOnly[] = {"ttft_ms.p99", "tpot_ms.p99", "e2e_ms.p99", "itl_ms.p50"};
+
+// Where a cell lies on one axis: a number, or a word.
+struct Mark {
+  double number = NAN;
+  std::string word;  // as it is written
+  bool is_number() const { return !std::isnan(number); }
+  bool operator<(const Mark& other) const {
+    if (is_number() != other.is_number()) return is_number();
+    return is_number() ? number < other.number : word < other.word;
+  }
+};
+using Marks = std::vector<Mark>;
 
 // A figure's name taken apart.
 struct Place {
-  std::string name;                                     // before the bracket
-  std::string cell;                                     // inside, as it is
-  std::vector<std::pair<std::string, double>> numbers;  // "key=number" parts
-  bool all_numbers = false;
+  std::string name;                                 // before the bracket
+  std::string cell;                                 // inside, as it is
+  std::vector<std::pair<std::string, Mark>> parts;  // "key=value"
+  bool on_axes = false;  // every part has a key, and there are numbers or several parts: a place on axes, not a name
 };
 
 Place PlaceOf(const std::string& figure) {
@@ -34,21 +49,22 @@ Place PlaceOf(const std::string& figure) {
   place.name = figure.substr(0, open);
   if (open == std::string::npos || figure.back() != ']') return place;
   place.cell = figure.substr(open + 1, figure.size() - open - 2);
-  place.all_numbers = true;
+  bool keys = true, numbers = false;
   for (size_t at = 0; at <= place.cell.size();) {
     const size_t end = std::min(place.cell.find(',', at), place.cell.size());
     const std::string part = place.cell.substr(at, end - at);
     at = end + 1;
     const size_t equals = part.find('=');
+    keys &= equals != std::string::npos && equals > 0;
+    if (!keys) break;
+    Mark mark{NAN, part.substr(equals + 1)};
     double value = 0;
-    const char* from = part.data() + std::min(equals + 1, part.size());
-    const auto [stop, error] = std::from_chars(from, part.data() + part.size(), value);
-    if (equals == std::string::npos || error != std::errc() || stop != part.data() + part.size()) {
-      place.all_numbers = false;
-      continue;
-    }
-    place.numbers.emplace_back(part.substr(0, equals), value);
+    const auto [stop, error] = std::from_chars(mark.word.data(), mark.word.data() + mark.word.size(), value);
+    if (error == std::errc() && stop == mark.word.data() + mark.word.size()) mark.number = value;
+    numbers |= mark.is_number();
+    place.parts.emplace_back(part.substr(0, equals), std::move(mark));
   }
+  place.on_axes = keys && (numbers || place.parts.size() > 1);
   return place;
 }
 
@@ -80,23 +96,41 @@ void AddSeries(ordered_json* chart, const std::string& name, const Curve& curve)
   (*chart)["series"].push_back(std::move(series));
 }
 
-// All figures of one name whose cells are numbers.
+// All figures of one name whose cells lie on axes.
 struct Grid {
   std::vector<std::string> keys;  // of the first cell
-  std::map<std::vector<double>, Interval> cells;
+  std::map<Marks, Interval> cells;
 };
+
+// The axes that have more than one value.
+std::vector<bool> Wide(const Grid& grid) {
+  std::vector<bool> wide(grid.keys.size());
+  for (const auto& [at, interval] : grid.cells) {
+    for (size_t d = 0; d < at.size(); ++d) wide[d] = wide[d] || at[d].word != grid.cells.begin()->first[d].word;
+  }
+  return wide;
+}
+
+// What tells a cell from the others, axes `a` and `b` aside: "kv bf16, output 32".
+std::string Others(const Grid& grid, const std::vector<bool>& wide, const Marks& at, size_t a, size_t b) {
+  std::string others;
+  for (size_t d = 0; d < at.size(); ++d) {
+    if (d != a && d != b && wide[d]) others += (others.empty() ? "" : ", ") + grid.keys[d] + " " + at[d].word;
+  }
+  return others;
+}
 
 std::map<std::string, Grid> Grids(const LedgerEntry& entry, std::vector<std::string>* order) {
   std::map<std::string, Grid> grids;
   for (const Figure& figure : entry.figures) {
     const Place place = PlaceOf(figure.name);
-    if (!place.all_numbers || place.numbers.empty()) continue;
+    if (!place.on_axes) continue;
     Grid& grid = grids[place.name];
     std::vector<std::string> keys;
-    std::vector<double> at;
-    for (const auto& [key, value] : place.numbers) {
+    Marks at;
+    for (const auto& [key, mark] : place.parts) {
       keys.push_back(key);
-      at.push_back(value);
+      at.push_back(mark);
     }
     if (grid.cells.empty()) {
       grid.keys = keys;
@@ -107,22 +141,20 @@ std::map<std::string, Grid> Grids(const LedgerEntry& entry, std::vector<std::str
   return grids;
 }
 
-std::string Numbered(double value) { return fmt::format("{:g}", value); }
-
 // Curves over dimension `along`, one for each combination of the others.
 void AddCurves(const std::string& name, const Grid& grid, const Grid* base, size_t along, ordered_json* charts) {
   ordered_json chart = Lines(name + " over " + grid.keys[along], grid.keys[along], UnitOf(name));
   size_t longest = 0;
+  const std::vector<bool> wide = Wide(grid);
+  for (const auto& [at, interval] : grid.cells) {
+    if (!at[along].is_number()) return;
+  }
   for (const auto& [which, of] :
        {std::pair<const char*, const Grid*>("", &grid), std::pair<const char*, const Grid*>("before", base)}) {
     if (of == nullptr) continue;
     std::map<std::string, Curve> curves;
     for (const auto& [at, interval] : of->cells) {
-      std::string others;
-      for (size_t d = 0; d < at.size(); ++d) {
-        if (d != along) others += (others.empty() ? "" : ", ") + grid.keys[d] + " " + Numbered(at[d]);
-      }
-      curves[others][at[along]] = interval;
+      if (at[along].is_number()) curves[Others(grid, wide, at, along, along)][at[along].number] = interval;
     }
     for (const auto& [others, curve] : curves) {
       longest = std::max(longest, curve.size());
@@ -131,13 +163,12 @@ void AddCurves(const std::string& name, const Grid& grid, const Grid* base, size
       if (curve.size() > 1) AddSeries(&chart, label, curve);
     }
   }
-  if (longest > 1) charts->push_back(std::move(chart));
+  if (longest > 1 && chart["series"].size() <= kMostCurves) charts->push_back(std::move(chart));
 }
 
 // One heat map of `cells` over dimensions x and y.
-void AddHeat(const std::string& title, const Grid& grid, const std::map<std::vector<double>, Interval>& cells, size_t x,
-             size_t y, const std::string& unit, std::optional<double> around, ordered_json* charts) {
-  std::set<double> xs, ys;
+void AddHeat(const std::string& title, const Grid& grid, const std::map<Marks, Interval>& cells, size_t x, size_t y, const std::string& unit, std::optional<double> around, ordered_json* charts) {
+  std::set<Mark> xs, ys;
   for (const auto& [at, interval] : cells) {
     xs.insert(at[x]);
     ys.insert(at[y]);
@@ -151,8 +182,8 @@ void AddHeat(const std::string& title, const Grid& grid, const std::map<std::vec
   chart["unit"] = unit;
   chart["xs"] = ordered_json::array();
   chart["ys"] = ordered_json::array();
-  for (const double value : xs) chart["xs"].push_back(Numbered(value));
-  for (const double value : ys) chart["ys"].push_back(Numbered(value));
+  for (const Mark& mark : xs) chart["xs"].push_back(mark.word);
+  for (const Mark& mark : ys) chart["ys"].push_back(mark.word);
   chart["cells"] = ordered_json::array();
   for (const auto& [at, interval] : cells) {
     if (!std::isfinite(interval.value)) continue;
@@ -168,7 +199,7 @@ void AddHeat(const std::string& title, const Grid& grid, const std::map<std::vec
 void AddHeats(const std::string& title, const Grid& grid, const std::string& unit, std::optional<double> around,
               ordered_json* charts) {
   if (grid.keys.size() < 2) return;
-  std::vector<std::set<double>> values(grid.keys.size());
+  std::vector<std::set<Mark>> values(grid.keys.size());
   for (const auto& [at, interval] : grid.cells) {
     for (size_t d = 0; d < at.size(); ++d) values[d].insert(at[d]);
   }
@@ -176,23 +207,13 @@ void AddHeats(const std::string& title, const Grid& grid, const std::string& uni
   for (size_t d = 0; d < dims.size(); ++d) dims[d] = d;
   std::stable_sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return values[a].size() > values[b].size(); });
   const size_t x = std::min(dims[0], dims[1]), y = std::max(dims[0], dims[1]);
-  std::map<std::vector<double>, std::map<std::vector<double>, Interval>> slices;  // by the other dimensions
-  for (const auto& [at, interval] : grid.cells) {
-    std::vector<double> others;
-    for (size_t d = 0; d < at.size(); ++d) {
-      if (d != x && d != y) others.push_back(at[d]);
-    }
-    slices[others][at] = interval;
-  }
+  const std::vector<bool> wide = Wide(grid);
+  std::map<std::string, std::map<Marks, Interval>> slices;  // by the other dimensions
+  for (const auto& [at, interval] : grid.cells) slices[Others(grid, wide, at, x, y)][at] = interval;
   size_t drawn = 0;
   for (const auto& [others, cells] : slices) {
     if (drawn++ == kMostHeats) break;
-    std::string name = title;
-    size_t k = 0;
-    for (size_t d = 0; d < grid.keys.size(); ++d) {
-      if (d != x && d != y) name += ", " + grid.keys[d] + " " + Numbered(others[k++]);
-    }
-    AddHeat(name, grid, cells, x, y, unit, around, charts);
+    AddHeat(title + (others.empty() ? "" : ", " + others), grid, cells, x, y, unit, around, charts);
   }
 }
 
@@ -223,8 +244,8 @@ void AddPercentiles(const LedgerEntry& entry, const std::optional<LedgerEntry>& 
       }
       if (!series["points"].empty()) chart["series"].push_back(std::move(series));
     };
-    add(entry, fmt::format("experiment {}", entry.id));
-    if (base) add(*base, fmt::format("experiment {}", base->id));
+    add(entry, ExperimentName(entry));
+    if (base) add(*base, ExperimentName(*base));
     if (!chart["series"].empty()) charts->push_back(std::move(chart));
   }
 }
@@ -234,7 +255,7 @@ void AddThroughput(const LedgerEntry& entry, ordered_json* charts) {
   std::map<std::string, std::map<std::string, Interval>> points;  // by cell, by name
   for (const Figure& figure : entry.figures) {
     const Place place = PlaceOf(figure.name);
-    if (!place.cell.empty() && !place.all_numbers) points[place.cell][place.name] = figure.interval;
+    if (!place.cell.empty() && !place.on_axes) points[place.cell][place.name] = figure.interval;
   }
   for (const char* latency : {"ttft_ms", "tpot_ms", "e2e_ms"}) {
     ordered_json chart = Lines(std::string(latency) + " against throughput", "requests/s answered", "ms");
@@ -256,7 +277,7 @@ void AddNamed(const LedgerEntry& entry, const std::optional<LedgerEntry>& base, 
   std::map<std::string, std::vector<std::string>> cells;
   for (const Figure& figure : entry.figures) {
     const Place place = PlaceOf(figure.name);
-    if (place.cell.empty() || place.all_numbers || place.name.find("ratio of ") == 0 || entry.kind == "load") continue;
+    if (place.cell.empty() || place.on_axes || place.name.find("ratio of ") == 0 || entry.kind == "load") continue;
     if (cells[place.name].empty()) order.push_back(place.name);
     cells[place.name].push_back(place.cell);
   }
@@ -274,13 +295,15 @@ void AddNamed(const LedgerEntry& entry, const std::optional<LedgerEntry>& base, 
       }
       if (!series["points"].empty()) chart["series"].push_back(std::move(series));
     };
-    add(entry, fmt::format("experiment {}", entry.id));
-    if (base) add(*base, fmt::format("experiment {}", base->id));
+    add(entry, ExperimentName(entry));
+    if (base) add(*base, ExperimentName(*base));
     charts->push_back(std::move(chart));
   }
 }
 
 }  // namespace
+
+std::string ExperimentName(const LedgerEntry& entry) { return entry.id > 0 ? fmt::format("experiment {}", entry.id) : "this run"; }
 
 std::string UnitOf(const std::string& figure) {
   const std::string name = figure.substr(0, figure.find('['));
@@ -302,6 +325,7 @@ ordered_json ReportCharts(const LedgerEntry& entry, const std::optional<LedgerEn
   std::map<std::string, Grid> before;
   if (base) before = Grids(*base, &unused);
   for (const std::string& name : order) {
+    if (entry.kind == "profile" && std::find(std::begin(kTableOnly), std::end(kTableOnly), name) != std::end(kTableOnly)) continue;
     const Grid& grid = grids.at(name);
     const auto it = before.find(name);
     const Grid* other = it != before.end() && it->second.keys == grid.keys ? &it->second : nullptr;

@@ -15,6 +15,9 @@ namespace hone {
 // is no interval; `around`: the value that is neutral (1 for ratios).
 nlohmann::ordered_json ReportCharts(const LedgerEntry& entry, const std::optional<LedgerEntry>& base);
 
+// "experiment 7", or "this run" of one that is in no ledger.
+std::string ExperimentName(const LedgerEntry& entry);
+
 // "ms", "tok/s", "requests/s", "bytes", "s", "%", "" of a figure's name.
 std::string UnitOf(const std::string& figure);
 

@@ -11,6 +11,7 @@
 
 #include "measure/json_text.h"
 #include "measure/report/charts.h"
+#include "measure/report/views.h"
 #include "measure/roof_json.h"
 
 namespace hone {
@@ -44,6 +45,12 @@ bool Bounded(const Figure& figure) {
 // Whether its interval can show anything.
 bool Carries(const Figure& figure) { return Bounded(figure) && figure.interval.confidence >= kShownConfidence; }
 
+// The same, or exact.
+bool Firm(const Figure& figure) { return Carries(figure) || (figure.interval.confidence >= 1 && std::isfinite(figure.interval.value)); }
+
+// What was computed on assumptions, so that no difference in it is shown.
+bool IsComputed(const LedgerEntry& entry) { return entry.kind == "plan" || entry.kind == "simulate"; }
+
 std::string Said(const Figure& figure) {
   const std::string unit = UnitOf(figure.name);
   std::string text = fmt::format("{:.4g}{}", figure.interval.value, unit.empty() ? "" : " " + unit);
@@ -53,11 +60,6 @@ std::string Said(const Figure& figure) {
   }
   return text;
 }
-
-// The three lists. A statement is shown only if intervals carry it.
-struct Conclusions {
-  std::vector<std::string> shown, inferred, open;
-};
 
 void AddCounted(std::vector<std::string>* list, std::vector<std::string> statements, const std::string& rest) {
   const size_t named = std::min(statements.size(), kMostNamed);
@@ -74,7 +76,8 @@ void CompareWithBase(const LedgerEntry& entry, const LedgerEntry& base, Conclusi
     const auto it = others.find(figure.name);
     if (it == others.end()) continue;
     ++common;
-    if (!Carries(figure) || !Carries(*it->second)) {
+    const auto carries = [&](const Figure& one) { return IsComputed(entry) ? Firm(one) : Carries(one); };
+    if (!carries(figure) || !carries(*it->second)) {
       ++bare;
       continue;
     }
@@ -90,8 +93,8 @@ void CompareWithBase(const LedgerEntry& entry, const LedgerEntry& base, Conclusi
     different.push_back(fmt::format("{} is {}: {} against {} of experiment {}", figure.name, word, Said(figure),
                                     Said(*it->second), base.id));
   }
-  AddCounted(&out->shown, different, "further figures differ; the table has them");
-  if (!different.empty()) {
+  AddCounted(IsComputed(entry) ? &out->inferred : &out->shown, different, "further figures differ; the table has them");
+  if (!different.empty() && !IsComputed(entry)) {
     out->inferred.push_back(
         fmt::format("That the differences come from the change: experiments {} and {} did not run side by side, so "
                     "what else changed on the machine in between is part of them",
@@ -183,9 +186,9 @@ void JudgeLoad(const ordered_json& result, Conclusions* out) {
     out->open.push_back("Client and server shared a machine: how the server does alone is not known");
 }
 
-Conclusions Conclude(const LedgerEntry& entry, const std::optional<LedgerEntry>& base) {
+Conclusions Conclude(const LedgerEntry& entry, const std::optional<LedgerEntry>& base, const ordered_json& result) {
   Conclusions out;
-  const ordered_json result = ParseJson(entry.result), environment = ParseJson(entry.environment);
+  const ordered_json environment = ParseJson(entry.environment);
   if (base) {
     CompareWithBase(entry, *base, &out);
   } else {
@@ -202,9 +205,9 @@ Conclusions Conclude(const LedgerEntry& entry, const std::optional<LedgerEntry>&
           fmt::format("{} figures have no interval of {:.0f} % ({}{}): more rounds or seeds would give one",
                       bare.size(), 100 * kShownConfidence, names, bare.size() > 4 ? " ..." : ""));
     }
-    out.open.push_back(fmt::format(
-        "Whether a change is better: there is no experiment to compare with; enter the next one with --parent {}",
-        entry.id));
+    out.open.push_back("Whether a change is better: there is no experiment to compare with; " +
+                       (entry.id > 0 ? fmt::format("enter the next one with --parent {}", entry.id)
+                                     : std::string("this run is in no ledger, so none can follow it")));
   }
   if (entry.kind == "bench") JudgeBench(result, &out);
   if (entry.kind == "load") JudgeLoad(result, &out);
@@ -315,16 +318,33 @@ std::string MarkdownCell(const ordered_json& value) {
 
 std::string ReportJson(const LedgerEntry& entry, const std::optional<LedgerEntry>& base) {
   ordered_json json;
-  json["title"] = fmt::format("{} {}{}", entry.kind, entry.id, entry.model.empty() ? "" : ": " + entry.model);
+  json["title"] = fmt::format("{}{}{}", entry.kind, entry.id > 0 ? fmt::format(" {}", entry.id) : "", entry.model.empty() ? "" : ": " + entry.model);
   json["hone"] = HONE_VERSION;
   json["entry"] = Head(entry);
   json["base"] = base ? Head(*base) : ordered_json(nullptr);
-  const Conclusions conclusions = Conclude(entry, base);
+  const ordered_json result = ParseJson(entry.result);
+  Conclusions conclusions = Conclude(entry, base, result);
+  ordered_json charts = ReportCharts(entry, base), tables = ordered_json::array();
+  AddView(entry.kind, result, &conclusions, &charts, &tables);
   json["conclusions"] = {{"shown", conclusions.shown}, {"inferred", conclusions.inferred}, {"open", conclusions.open}};
-  json["charts"] = ReportCharts(entry, base);
-  json["tables"] = ordered_json::array({FigureTable(entry, base)});
+  json["charts"] = std::move(charts);
+  json["tables"] = std::move(tables);
+  json["tables"].push_back(FigureTable(entry, base));
   if (!entry.failures.empty()) json["tables"].push_back(FailureTable(entry));
   json["environment"] = EnvironmentRows(entry);
+  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string LedgerPageJson(const std::vector<LedgerEntry>& entries) {
+  ordered_json table = {{"title", "Entries"}, {"columns", {"id", "time", "kind", "model", "label", "outcome", "follows", "command"}}, {"rows", ordered_json::array()}};
+  for (const LedgerEntry& entry : entries) {
+    table["rows"].push_back(ordered_json::array({entry.id, entry.time, entry.kind, entry.model, entry.label, entry.outcome,
+                                                 entry.parent ? ordered_json(*entry.parent) : ordered_json(nullptr), entry.command}));
+  }
+  const ordered_json none = ordered_json::array();
+  const ordered_json json = {{"title", "ledger"}, {"hone", HONE_VERSION}, {"entry", {{"time", NowUtc()}, {"outcome", fmt::format("{} entries", entries.size())}}},
+                             {"base", nullptr}, {"conclusions", {{"shown", none}, {"inferred", none}, {"open", none}}}, {"charts", none},
+                             {"tables", ordered_json::array({std::move(table)})}, {"environment", none}};
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

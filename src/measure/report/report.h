@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "measure/ledger/ledger.h"
@@ -15,6 +16,9 @@ namespace hone {
 // The document as JSON: title, entry, base, environment, tables, charts, conclusions. `base`: what `entry` is compared
 // with; may be none.
 std::string ReportJson(const LedgerEntry& entry, const std::optional<LedgerEntry>& base);
+
+// The newest entries of a ledger as a document of the same kind: a table, no conclusions.
+std::string LedgerPageJson(const std::vector<LedgerEntry>& entries);
 
 // The same document for people who read text. Charts are left to the tables, which hold their numbers.
 std::string ReportMarkdown(const std::string& report_json);

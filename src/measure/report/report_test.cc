@@ -80,6 +80,77 @@ TEST(ReportCharts, ThreeNumbersAreAHeatMapForEachOfTheThird) {
   EXPECT_EQ(charts[1]["x"], "input");
 }
 
+TEST(ReportCharts, WordsAreAxesToo) {
+  LedgerEntry entry;
+  entry.kind = "simulate";
+  for (const char* policy : {"fcfs", "mlfq"}) {
+    for (const int rate : {1, 2, 10}) {
+      entry.figures.push_back({std::string("ttft_ms.p99[policy=") + policy + ",block=32,rate=" + std::to_string(rate) + "]", {1.0 * rate, 1.0 * rate, 1.0 * rate, 1}, Direction::kLower});
+    }
+  }
+  const ordered_json charts = ReportCharts(entry, std::nullopt);
+  ASSERT_EQ(charts.size(), 2u);  // a map, and curves over the rate; a word is no place on a curve
+  EXPECT_EQ(charts[0]["xs"], ordered_json::parse(R"(["fcfs", "mlfq"])"));
+  EXPECT_EQ(charts[0]["ys"], ordered_json::parse(R"(["1", "2", "10"])"));  // in the order of the numbers
+  EXPECT_EQ(charts[1]["title"], "ttft_ms.p99 over rate");
+  EXPECT_EQ(charts[1]["series"][1]["name"], "policy mlfq");  // what all cells share is not said
+  EXPECT_EQ(charts[1]["series"][1]["points"].size(), 3u);
+  entry.figures = {{"ppl[domain=code]", {3, 2, 4, 0.95}, Direction::kLower}, {"ppl[domain=prose]", {5, 4, 6, 0.95}, Direction::kLower}};
+  const ordered_json named = ReportCharts(entry, std::nullopt);
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(named[0]["dots"], true);
+}
+
+TEST(ReportViews, AProfileSaysWhereTheTimeGoes) {
+  LedgerEntry entry;
+  entry.kind = "profile";
+  entry.model = "tiny";
+  entry.result = R"({"model": "tiny", "energy": "no counters", "cells": [
+    {"input": 8, "output": 4, "concurrency": 2, "errors": 1, "requests": 10, "ttft_s": {"value": 0.1}, "tpot_s": {"value": 0.02},
+     "prefill": {"peak_percent": 30, "op_shares": {"feed-forward": 0.7, "attention": 0.3}}, "decode": {"read_roof_percent": 60, "op_shares": {"feed-forward": 1}},
+     "bottleneck": {"name": "weight bandwidth", "reason": "reads much"}, "next_step": {"do": "fewer bits", "test": "hone profile x"},
+     "predicted": {"ttft_s": 0.05, "tpot_s": 0.02, "fitted_ttft_s": 0.15, "fitted_tpot_s": 0.021}}]})";
+  const json report = json::parse(ReportJson(entry, std::nullopt));
+  EXPECT_EQ(report["title"], "profile: tiny");
+  EXPECT_TRUE(Has(report["conclusions"]["inferred"], "8 + 4, 2 at once is bound by weight bandwidth: reads much"));
+  EXPECT_TRUE(Has(report["conclusions"]["shown"], "1 of 10 requests ended with an error"));
+  EXPECT_TRUE(Has(report["conclusions"]["open"], "time to the first token: also with the constants fitted"));
+  EXPECT_FALSE(Has(report["conclusions"]["open"], "time a token: also"));  // 5 % off
+  EXPECT_TRUE(Has(report["conclusions"]["open"], "Energy: no counters"));
+  EXPECT_TRUE(Has(report["conclusions"]["open"], "in no ledger"));
+  ASSERT_EQ(report["charts"].size(), 4u);
+  EXPECT_EQ(report["charts"][0]["title"], "prefill: where the time goes");
+  EXPECT_EQ(report["charts"][0]["cells"], json::parse("[[0, 0, 70], [0, 1, 30]]"));
+  EXPECT_EQ(report["tables"][0]["title"], "Bottlenecks");
+  EXPECT_NE(ReportMarkdown(report.dump()).find("| 8 + 4, 2 at once | weight bandwidth |"), std::string::npos);
+}
+
+TEST(ReportViews, WhatWasComputedIsNotShown) {
+  const auto simulated = [](int64_t id, double p99) {
+    LedgerEntry entry;
+    entry.id = id;
+    entry.kind = "simulate";
+    entry.figures = {{"ttft_ms.p99[policy=fcfs,rate=1]", {p99, p99, p99, 1}, Direction::kLower}};
+    const std::string latency = R"({"p50": 1, "p90": 2, "p99": )" + std::to_string(p99) + R"(, "max": 4})";
+    entry.result = R"({"cost": {"source": "a guess", "error": 0}, "runs": [{"policy": "fcfs", "tok_s": 1, "ttft_s": )" + latency +
+                   R"(}, {"policy": "mlfq", "tok_s": 2, "ttft_s": )" + latency + "}]}";
+    return entry;
+  };
+  const json report = json::parse(ReportJson(simulated(2, 3), simulated(1, 5)));
+  EXPECT_TRUE(report["conclusions"]["shown"].empty()) << report["conclusions"]["shown"];
+  EXPECT_TRUE(Has(report["conclusions"]["inferred"], "ttft_ms.p99[policy=fcfs,rate=1] is better"));
+  EXPECT_TRUE(Has(report["conclusions"]["inferred"], "simulated, not measured"));
+  EXPECT_TRUE(Has(report["conclusions"]["inferred"], "output tokens a second: best 2 (mlfq"));
+  EXPECT_TRUE(Has(report["conclusions"]["open"], "not fitted"));
+  for (const char* result : {"", "[]", "{}", R"({"runs": 3})", R"({"runs": [3, {}]})", R"({"cells": [null]})", R"({"predictions": [0]})"}) {
+    for (const char* kind : {"profile", "simulate", "plan"}) {  // entries of other versions
+      LedgerEntry odd;
+      odd.kind = kind, odd.result = result;
+      EXPECT_TRUE(json::accept(ReportJson(odd, std::nullopt))) << kind << result;
+    }
+  }
+}
+
 TEST(ReportCharts, LoadsAreCurvesOverPercentilesAndThroughput) {
   LedgerEntry entry;
   entry.kind = "load";

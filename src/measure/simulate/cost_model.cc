@@ -94,6 +94,13 @@ CostModel CostFromDeployment(const Deployment& deployment) {
   // Prompt rows and decoding rows share one reading of the weights: the dearer of reading and arithmetic counts.
   cost.seconds = [d](const StepLoad& load) {
     StepTime sum;
+    if (load.prompt_tokens > 0 && load.decodes > 0 && !d.efficiency.overlapped) {  // all rows pass through the matrices together
+      const double first = std::max(0.0, load.positions / load.prompt_tokens - 0.5 * load.prompt_tokens);
+      sum = PredictStep(d, 1, load.prompt_tokens + load.decodes, first);
+      const StepTime riders = PredictStep(d, load.decodes, 1, load.cached / load.decodes);
+      sum.read_s += riders.kv_bytes / std::max(1.0, d.hardware.read_bytes_s * d.efficiency.read_share);
+      return std::max(1e-9, sum.seconds());
+    }
     if (load.prompt_tokens > 0) sum = PredictStep(d, 1, load.prompt_tokens, std::max(0.0, load.positions / load.prompt_tokens - 0.5 * load.prompt_tokens));
     if (load.decodes > 0) {
       const StepTime decode = PredictStep(d, load.decodes, 1, load.cached / load.decodes);

@@ -14,7 +14,7 @@
 namespace hone {
 namespace {
 
-constexpr int kBlockSizes[] = {1, 16, 32, 64, 128, 256};
+constexpr int kMostBlockTokens = 4096;
 
 struct Live {
   const SimRequest* request = nullptr;
@@ -44,11 +44,11 @@ std::vector<int32_t> PromptIds(const SimRequest& request, uint64_t number) {
 class Simulation {
  public:
   Simulation(std::span<const SimRequest> trace, const CostModel& cost, const SimOptions& options, const Policy* policy)
-      : trace_(trace), cost_(cost), pool_(static_cast<int>(options.kv_tokens / kKvBlockTokens)),
+      : trace_(trace), cost_(cost), pool_(static_cast<int>(options.kv_tokens / options.block_tokens), options.block_tokens),
         scheduler_({.step_tokens = options.step_tokens, .max_sequences = options.max_sequences, .policy = policy,
                     .keep = options.prefix_cache && !options.contiguous, .secret = 1},
                    &pool_),
-        controller_(options.step_ms, options.step_tokens), waste_(std::size(kBlockSizes)) {
+        controller_(options.step_ms, options.step_tokens) {
     result_.options = options;
   }
 
@@ -134,40 +134,30 @@ class Simulation {
 
   void CountWaste(double took_s) {
     double used = 0, paged = 0;
-    std::vector<double> by_block(std::size(kBlockSizes));
     for (const auto& [id, live] : live_) {
       if (!live.running) continue;
       const std::span<const int32_t> blocks = scheduler_.blocks(id);
       used += live.computed;
-      paged += static_cast<double>(blocks.size()) * kKvBlockTokens;
-      for (size_t i = 0; i < by_block.size(); ++i) {
-        const int size = kBlockSizes[i];
-        by_block[i] += static_cast<double>((live.computed + size - 1) / size) * size;
-      }
+      paged += static_cast<double>(blocks.size()) * pool_.block_tokens();
     }
     const double reserved = result_.options.contiguous ? static_cast<double>(reserved_) : paged;
     if (reserved > 0) wasted_s_ += took_s * (1 - used / reserved), held_s_ += took_s;
-    for (size_t i = 0; i < by_block.size(); ++i) {
-      if (by_block[i] > 0) waste_[i] += took_s * (1 - used / by_block[i]);
-    }
   }
 
   void Token(uint64_t id) {
     Live& live = live_.at(id);
-    if (live.output == 0) {
-      live.first_s = now_;
-      ttft_.push_back(now_ - live.request->at_s);
-    } else {
-      gaps_.push_back(now_ - live.last_s);
-    }
+    const bool counts = id > static_cast<uint64_t>(result_.options.warm_requests);
+    if (live.output == 0) live.first_s = now_;
+    if (counts && live.output == 0) ttft_.push_back(now_ - live.request->at_s);
+    if (counts && live.output > 0) gaps_.push_back(now_ - live.last_s);
     live.last_s = now_;
     ++live.output;
     if (live.output < live.request->output) {
       scheduler_.Append(id, static_cast<int32_t>((id * 2654435761u + static_cast<uint64_t>(live.output)) & 0x3fffffff));
       return;
     }
-    total_.push_back(now_ - live.request->at_s);
-    if (live.output > 1) tpot_.push_back((now_ - live.first_s) / (live.output - 1));
+    if (counts) total_.push_back(now_ - live.request->at_s);
+    if (counts && live.output > 1) tpot_.push_back((now_ - live.first_s) / (live.output - 1));
     ++result_.requests;
     result_.prompt_tokens += live.request->input;
     result_.output_tokens += live.output;
@@ -187,8 +177,8 @@ class Simulation {
     result_.busy_share = busy_s_ / seconds;
     result_.mean_running = busy_s_ > 0 ? running_s_ / busy_s_ : 0;
     result_.waste = held_s_ > 0 ? wasted_s_ / held_s_ : 0;
-    if (result_.options.contiguous) return;
-    for (size_t i = 0; i < waste_.size(); ++i) result_.waste_by_block.push_back({kBlockSizes[i], held_s_ > 0 ? waste_[i] / held_s_ : 0});
+    const double span_s = trace_.empty() ? 0 : trace_.back().at_s - trace_.front().at_s;
+    result_.arrivals_a_s = span_s > 0 ? static_cast<double>(trace_.size() - 1) / span_s : 0;
   }
 
   const std::span<const SimRequest> trace_;
@@ -202,7 +192,7 @@ class Simulation {
   size_t next_ = 0;
   int64_t reserved_ = 0;
   double now_ = 0, busy_s_ = 0, running_s_ = 0, wasted_s_ = 0, held_s_ = 0;
-  std::vector<double> ttft_, tpot_, gaps_, total_, waste_;
+  std::vector<double> ttft_, tpot_, gaps_, total_;
 };
 
 }  // namespace
@@ -222,10 +212,12 @@ Result<SimResult> Simulate(std::span<const SimRequest> trace, const CostModel& c
   if (options.reserve_tokens == 0) options.reserve_tokens = static_cast<int>(longest);
   if (options.contiguous && options.reserve_tokens < longest)
     return UsageError(fmt::format("a reservation of {} tokens, but a request becomes {} long", options.reserve_tokens, longest));
-  const auto blocks = [](int64_t tokens) { return (tokens + kKvBlockTokens - 1) / kKvBlockTokens * kKvBlockTokens; };
+  const int64_t block = options.block_tokens;
+  if (block < 1 || block > kMostBlockTokens) return UsageError(fmt::format("blocks of {} tokens: wanted 1 to {}", block, kMostBlockTokens));
+  const auto blocks = [block](int64_t tokens) { return (tokens + block - 1) / block * block; };
   if (options.kv_tokens == 0) options.kv_tokens = options.max_sequences * blocks(longest);
   options.reserve_tokens = static_cast<int>(blocks(options.reserve_tokens));
-  if (options.kv_tokens / kKvBlockTokens > 1 << 26) return UsageError(fmt::format("a cache of {} tokens: wanted at most 2^31", options.kv_tokens));
+  if (options.kv_tokens / block > 1 << 26) return UsageError(fmt::format("a cache of {} tokens: wanted at most 2^26 blocks of {}", options.kv_tokens, block));
   return Simulation(trace, cost, options, policy).Run();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "measure/ledger/ledger.h"
 #include "measure/simulate/cost_model.h"
 #include "measure/simulate/sim_trace.h"
 
@@ -20,10 +21,12 @@ struct SimOptions {
   std::string policy = "fcfs";
   bool contiguous = false;
   int reserve_tokens = 0;     // contiguous: what each sequence reserves; 0: the longest request of the trace
+  int block_tokens = 32;      // tokens of a block of the pool
   int64_t kv_tokens = 0;      // room of the cache; 0: max_sequences times the longest request
   int max_sequences = 16, step_tokens = 512;
   double step_ms = 100;       // target of a step with running streams; 0: uncut
   bool prefix_cache = true;
+  int warm_requests = 0;      // so many of the trace come first and are not counted
 };
 
 struct SimLatency {
@@ -42,11 +45,14 @@ struct SimResult {
   double mean_running = 0;    // sequences, over busy time
   int most_running = 0;
   double waste = 0;           // of the reserved room, what holds no token: mean over busy time
-  std::vector<std::pair<int, double>> waste_by_block;  // paged: the same with blocks of so many tokens, same schedule
+  double arrivals_a_s = 0;    // requests that came a second, as the trace has them
 };
 
 // Errors (usage): an unknown policy, sizes that contradict each other.
 Result<SimResult> Simulate(std::span<const SimRequest> trace, const CostModel& cost, const SimOptions& options);
+
+// The runs as the ledger keeps them; `json`: SimJson(). Figures are exact: the same input gives the same.
+LedgerEntry SimEntry(std::span<const SimResult> results, const CostModel& cost, const std::string& trace, const std::string& json);
 
 std::string SimTable(std::span<const SimResult> results, const CostModel& cost, const std::string& trace);
 std::string SimJson(std::span<const SimResult> results, const CostModel& cost, const std::string& trace);

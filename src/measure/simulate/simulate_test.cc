@@ -51,15 +51,69 @@ TEST(SimulateTest, WasteOfBlocksIsAboutHalfABlockAndOfReservationsTheRest) {
   SimOptions options{.kv_tokens = 1 << 16, .max_sequences = 32, .step_ms = 0};
   const SimResult paged = SimulateOk(trace, options);
   EXPECT_LT(paged.waste, 0.06);
-  for (size_t i = 1; i < paged.waste_by_block.size(); ++i)
-    EXPECT_GE(paged.waste_by_block[i].second, paged.waste_by_block[i - 1].second);
-  EXPECT_EQ(paged.waste_by_block[0].second, 0);  // blocks of one token
+  double before = 0;
+  for (const int block : {1, 16, 64, 256}) {
+    options.block_tokens = block;
+    const SimResult r = SimulateOk(trace, options);
+    EXPECT_EQ(r.requests, 300) << block;
+    if (block == 1) {
+      EXPECT_NEAR(r.waste, 0, 1e-12);
+    }
+    EXPECT_GE(r.waste, before);
+    before = r.waste;
+  }
+  options.block_tokens = 32;
   options.contiguous = true;
   options.reserve_tokens = 2048;
   const SimResult contiguous = SimulateOk(trace, options);
   EXPECT_GT(contiguous.waste, 0.6);
   EXPECT_EQ(contiguous.requests, paged.requests);
   EXPECT_EQ(contiguous.preemptions, 0u);
+}
+
+// One sequence, steps of one length: after step k it has computed i + k - 1 of its i + o tokens, in ceil(. / block) blocks.
+TEST(SimulateTest, WasteInClosedForm) {
+  constexpr int kInput = 37, kOutput = 90;
+  const CostModel flat{[](const StepLoad&) { return 0.01; }, "flat", 0};
+  const SimRequest one[] = {{.at_s = 0, .input = kInput, .output = kOutput}};
+  for (const int block : {1, 7, 16, 32, 64, 128, 512}) {
+    double waste = 0;
+    for (int k = 0; k < kOutput; ++k) {
+      const double tokens = kInput + k;
+      waste += (1 - tokens / (block * std::ceil(tokens / block))) / kOutput;
+    }
+    const SimResult r = SimulateOk(one, {.block_tokens = block, .kv_tokens = 4096, .step_ms = 0}, flat);
+    EXPECT_EQ(r.steps, static_cast<uint64_t>(kOutput));
+    EXPECT_NEAR(r.waste, waste, 1e-9) << block;
+  }
+  double waste = 0;  // a reservation of 256 tokens, whatever it holds
+  for (int k = 0; k < kOutput; ++k) waste += (1 - (kInput + k) / 256.0) / kOutput;
+  const SimResult reserved = SimulateOk(one, {.contiguous = true, .reserve_tokens = 256, .kv_tokens = 4096, .step_ms = 0}, flat);
+  EXPECT_NEAR(reserved.waste, waste, 1e-9);
+}
+
+// In 1024 tokens fit as many sequences of 100 + 28 tokens as blocks of theirs do: 4 blocks of 32 each, 1 of 128, 1 of 256.
+TEST(SimulateTest, TheBlockSizeDecidesHowManyFit) {
+  const std::vector<SimRequest> trace(16, SimRequest{.at_s = 0, .input = 100, .output = 28});
+  for (const auto& [block, fit] : {std::pair(32, 8), std::pair(128, 8), std::pair(256, 4), std::pair(512, 2)}) {
+    const SimResult r = SimulateOk(trace, {.block_tokens = block, .kv_tokens = 1024, .max_sequences = 16, .step_ms = 0, .prefix_cache = false});
+    EXPECT_EQ(r.requests, 16) << block;
+    EXPECT_LE(r.most_running, 1024 / (block * ((99 + block) / block))) << block;
+    EXPECT_GE(r.most_running, fit - 1) << block;
+  }
+  EXPECT_EQ(SimulateOk(trace, {.block_tokens = 2048, .kv_tokens = 1024}).refused, 16);
+  // Prefixes are shared by whole blocks, and by parts of the last.
+  std::vector<SimRequest> shared;
+  for (int i = 0; i < 20; ++i) shared.push_back({.at_s = i * 5.0, .input = 1100, .output = 4, .prefix = {11, 22}});
+  for (const int block : {16, 64, 256}) EXPECT_EQ(SimulateOk(shared, {.block_tokens = block, .kv_tokens = 1 << 16}).cached_tokens, 19 * 1024) << block;
+}
+
+TEST(SimulateTest, WarmRequestsAreNotCounted) {
+  const SimRequest two[] = {{0, 100, 11}, {1000, 50, 2}};
+  const SimResult r = SimulateOk(two, {.step_ms = 0, .warm_requests = 1});
+  EXPECT_NEAR(r.ttft_s.max, 0.01 + 0.05, 1e-9);
+  EXPECT_NEAR(r.gap_s.max, 0.01, 1e-9);
+  EXPECT_EQ(r.requests, 2);
 }
 
 TEST(SimulateTest, TheSameRoomHoldsMoreSequencesWhenPaged) {
@@ -139,6 +193,26 @@ TEST(CostModelTest, BadProfilesAreErrors) {
   }
 }
 
+TEST(CostModelTest, FittedConstantsAddUpAndManyRowsUnpackFirst) {
+  Deployment d;
+  d.shape = *FindPublicShape("llama-3-8b");
+  d.format = *FindWeightFormat("bf16");
+  d.kv = *FindKvFormat("bf16");
+  d.hardware = {.name = "box", .memory_bytes = 64e9, .read_bytes_s = 1e11, .ops_16bit = 1e12, .cpu = true};
+  d.efficiency = {.read_share = 0.8, .compute_share = 0.4, .decode_share = 0.1, .step_overhead_s = 0.001, .source = "fitted", .many_rows_reads = 3, .overlapped = false};
+  const StepTime one = PredictStep(d, 1, 1, 100), four = PredictStep(d, 4, 1, 100), prompt = PredictStep(d, 1, 512, 0);
+  EXPECT_EQ(one.compute_s, 0);  // hides behind the reading
+  EXPECT_NEAR(one.seconds(), 0.001 + (one.weight_bytes + one.kv_bytes) / 0.8e11, 1e-9);
+  EXPECT_NEAR(four.seconds(), 0.001 + (four.weight_bytes + four.kv_bytes) / 0.8e11 + 0.75 * four.flops / 1e11, 1e-9);
+  EXPECT_NEAR(prompt.seconds(), 0.001 + 3 * prompt.weight_bytes / 1e11 + prompt.kv_bytes / 0.8e11 + prompt.flops / 4e11, 1e-6);
+  // A few rows of a prompt take the kernels of few rows, many sequences those of many.
+  EXPECT_NEAR(PredictStep(d, 1, 2, 0).seconds(), 0.001 + (prompt.weight_bytes + PredictStep(d, 1, 2, 0).kv_bytes) / 0.8e11 + PredictStep(d, 1, 2, 0).flops / 2 / 1e11, 1e-6);
+  const StepTime many = PredictStep(d, 64, 1, 0);
+  EXPECT_NEAR(many.compute_s, many.flops / 4e11, 1e-6);
+  const CostModel cost = CostFromDeployment(d);
+  EXPECT_NEAR(cost.seconds({1, 511, 511 * 255.5, 1000}), PredictStep(d, 1, 512, 0).seconds() + PredictStep(d, 1, 1, 1000).kv_bytes / 0.8e11, 2e-3);
+}
+
 TEST(CostModelTest, ADeploymentsStepsAreThoseOfItsPrediction) {
   Deployment d;
   d.shape = *FindPublicShape("llama-3-8b");
@@ -182,6 +256,7 @@ TEST(SimulateTest, OptionsThatContradict) {
   };
   EXPECT_EQ(code({.policy = "best"}), ErrorCode::kUsage);
   EXPECT_EQ(code({.max_sequences = 8, .step_tokens = 4}), ErrorCode::kUsage);
+  EXPECT_EQ(code({.block_tokens = 0}), ErrorCode::kUsage);
   EXPECT_EQ(code({.contiguous = true, .reserve_tokens = 50}), ErrorCode::kUsage);
 }
 

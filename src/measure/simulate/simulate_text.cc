@@ -17,24 +17,46 @@ ordered_json LatencyJson(const SimLatency& latency) {
           {"max", Rounded(latency.max)}};
 }
 
+// "[policy=fcfs,allocation=paged,block=32,tokens=4096,rate=2]"
+std::string PlaceOf(const SimResult& r) {
+  return fmt::format("[policy={},allocation={},block={},tokens={},rate={:.4g}]", r.options.policy, r.options.contiguous ? "contiguous" : "paged",
+                     r.options.block_tokens, r.options.kv_tokens, r.arrivals_a_s);
+}
+
 }  // namespace
+
+LedgerEntry SimEntry(std::span<const SimResult> results, const CostModel& cost, const std::string& trace, const std::string& json) {
+  LedgerEntry entry{.kind = "simulate", .recipe = "steps " + cost.source};
+  entry.dataset = entry.load = trace;
+  for (const SimResult& r : results) {
+    const auto add = [&](const std::string& name, double value, Direction better) {
+      entry.figures.push_back({name + PlaceOf(r), {value, value, value, 1}, better});
+    };
+    const std::pair<std::string, const SimLatency*> latencies[] = {{"ttft_ms", &r.ttft_s}, {"tpot_ms", &r.tpot_s}, {"itl_ms", &r.gap_s}, {"e2e_ms", &r.total_s}};
+    for (const auto& [name, latency] : latencies) {
+      add(name + ".p50", 1e3 * latency->p50, Direction::kLower);
+      add(name + ".p99", 1e3 * latency->p99, Direction::kLower);
+    }
+    add("output_tok_s", r.tok_s, Direction::kHigher);
+    add("request_s", r.request_s, Direction::kHigher);
+    add("waste_percent", 100 * r.waste, Direction::kLower);
+    add("mean_running", r.mean_running, Direction::kHigher);
+    add("preemptions", static_cast<double>(r.preemptions), Direction::kLower);
+    if (r.refused > 0) entry.failures.push_back({"refused", PlaceOf(r), "longer than the whole cache", r.refused});
+  }
+  entry.result = json;
+  return entry;
+}
 
 std::string SimTable(std::span<const SimResult> results, const CostModel& cost, const std::string& trace) {
   std::string out = fmt::format("{}\nsteps {}{}\n\n", trace, cost.source, cost.error > 0 ? fmt::format(" (mean error {:.1f} %)", 100 * cost.error) : "");
-  out += fmt::format("{:<10} {:<10} {:>9} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>8} {:>8} {:>7}\n", "policy", "cache", "tokens", "done", "TTFT p50",
+  out += fmt::format("{:<10} {:<10} {:>5} {:>9} {:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>8} {:>8} {:>7}\n", "policy", "cache", "block", "tokens", "asked/s", "done", "TTFT p50",
                      "TTFT p99", "TPOT p50", "TPOT p99", "gap p99", "tok/s", "running", "preempt", "waste");
   for (const SimResult& r : results) {
-    out += fmt::format("{:<10} {:<10} {:>9} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9.1f} {:>8.1f} {:>8} {:>5.1f} %\n", r.options.policy,
-                       r.options.contiguous ? "contiguous" : "paged", r.options.kv_tokens, r.requests, SaySeconds(r.ttft_s.p50), SaySeconds(r.ttft_s.p99),
+    out += fmt::format("{:<10} {:<10} {:>5} {:>9} {:>8.3g} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9.1f} {:>8.1f} {:>8} {:>5.1f} %\n", r.options.policy,
+                       r.options.contiguous ? "contiguous" : "paged", r.options.block_tokens, r.options.kv_tokens, r.arrivals_a_s, r.requests, SaySeconds(r.ttft_s.p50), SaySeconds(r.ttft_s.p99),
                        SaySeconds(r.tpot_s.p50), SaySeconds(r.tpot_s.p99), SaySeconds(r.gap_s.p99), r.tok_s, r.mean_running, r.preemptions, 100 * r.waste);
     if (r.refused > 0) out += fmt::format("  {} requests refused: longer than the cache\n", r.refused);
-  }
-  for (const SimResult& r : results) {
-    if (r.options.contiguous || r.waste_by_block.empty()) continue;
-    out += fmt::format("\nwaste by block size, on the schedule of {}:", r.options.policy);
-    for (const auto& [size, waste] : r.waste_by_block) out += fmt::format("  {}: {:.1f} %", size, 100 * waste);
-    out += "\n";
-    break;
   }
   return out;
 }
@@ -42,7 +64,7 @@ std::string SimTable(std::span<const SimResult> results, const CostModel& cost, 
 std::string SimJson(std::span<const SimResult> results, const CostModel& cost, const std::string& trace) {
   ordered_json json = {{"trace", trace}, {"cost", {{"source", cost.source}, {"error", Rounded(cost.error)}}}, {"runs", ordered_json::array()}};
   for (const SimResult& r : results) {
-    ordered_json run = {{"policy", r.options.policy}, {"allocation", r.options.contiguous ? "contiguous" : "paged"}, {"kv_tokens", r.options.kv_tokens},
+    ordered_json run = {{"policy", r.options.policy}, {"allocation", r.options.contiguous ? "contiguous" : "paged"}, {"block_tokens", r.options.block_tokens}, {"kv_tokens", r.options.kv_tokens}, {"arrivals_a_s", Rounded(r.arrivals_a_s)},
                         {"max_sequences", r.options.max_sequences}, {"step_tokens", r.options.step_tokens}, {"step_ms", r.options.step_ms},
                         {"prefix_cache", r.options.prefix_cache && !r.options.contiguous}, {"requests", r.requests}, {"refused", r.refused},
                         {"seconds", Rounded(r.seconds)}, {"steps", r.steps}, {"preemptions", r.preemptions}, {"evicted", r.evicted},
@@ -52,7 +74,6 @@ std::string SimJson(std::span<const SimResult> results, const CostModel& cost, c
                         {"busy_percent", Rounded(100 * r.busy_share)}, {"mean_running", Rounded(r.mean_running)}, {"most_running", r.most_running},
                         {"waste_percent", Rounded(100 * r.waste)}};
     if (r.options.contiguous) run["reserve_tokens"] = r.options.reserve_tokens;
-    for (const auto& [size, waste] : r.waste_by_block) run["waste_percent_by_block"][std::to_string(size)] = Rounded(100 * waste);
     json["runs"].push_back(std::move(run));
   }
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
