@@ -43,6 +43,7 @@ Result<LoadedModel> LoadModel(const std::string& model, const CommonFlags& flags
   load.max_rows = options.step_tokens;
   load.exact = flags.exact;
   load.deterministic = options.deterministic;
+  load.packed_cache = flags.packed_cache_folder();
   load.max_context = flags.ctx;
   load.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
   HONE_TRY(std::unique_ptr<Model> packed, Model::Load(loaded.checkpoint, runtime, load));

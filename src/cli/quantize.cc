@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/memory.h"
 #include "cli/command.h"
 #include "cli/exit_codes.h"
 #include "cli/folder_vocabulary.h"
@@ -15,6 +16,8 @@
 #include "cli/interrupt.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "cli/quantize_mixed.h"
+#include "cli/quantize_report.h"
 #include "cli/quantize_to_folder.h"
 #include "compress/gguf/gptq_gguf.h"
 #include "compress/gguf/quantize_gguf.h"
@@ -50,6 +53,11 @@ class QuantizeCommand : public Command {
                            "weight, 4.25 for example, types chosen by what each costs each tensor")
                      ->range(1.0, 16.0);
     size_flag_ = flags.Add("--size", size_, "a GGUF file whose tensors take at most this: 3GiB")->bytes()->excludes(type);
+    sensitivity_flag_ =
+        flags.Add("--sensitivity", sensitivity_,
+                  "with --bits or --size: measured (what quantising each matrix does to the model's output; the default) or "
+                  "inputs (errors weighted by inputs: quick)")
+            ->one_of({"measured", "inputs"});
     flags.Add("--recipe", recipe_, "for GGUF: lines 'PATTERN TYPE' that give tensors other types");
     group_flag_ =
         flags.Add("--group", scheme_.group, "with --method rtn or gptq: columns that share a scale; 0: a whole row (128)")
@@ -71,19 +79,33 @@ class QuantizeCommand : public Command {
             ->range(1e-6, 1.0),
         flags.AddSwitch("--true-sequential", layerwise_.matrix_by_matrix,
                         "each matrix of a layer sees those before it quantised: about twice as long")};
-    for (Flag* flag : calibration_flags_) flag->needs(method)->group(gptq);
+    for (size_t i = 0; i < calibration_flags_.size(); ++i) {
+      calibration_flags_[i]->group(gptq);
+      if (i >= kTextFlags) calibration_flags_[i]->needs(method);
+    }
     smoothing_flag_ = flags.Add("--smoothing", smoothing_, "smoothquant: how much of the inputs' range goes into weights "
                                                            "(0.5; 0.8 to 0.9 for recent models)")
                           ->range(0.0, 1.0);
     smoothing_flag_->group(gptq);
+    kv_flags_ = {flags.Add("--kv-scheme", kv_scheme_,
+                           "with --format compressed-tensors: scales for a cache of keys and values in this type, which engines "
+                           "that read the folder then use: fp8 or int8")
+                     ->one_of({"fp8", "int8"}),
+                 flags.Add("--kv-scales", kv_ranges_,
+                           "with --kv-scheme: what hone calibrate --kv-scales wrote (default: collected from the calibration text)"),
+                 flags.AddSwitch("--kv-per-head", kv_per_head_, "with --kv-scheme: a scale a head, not a layer")};
+    for (size_t i = 1; i < kv_flags_.size(); ++i) kv_flags_[i]->needs(kv_flags_[0]);
     flags.AddSwitch("--no-measure", no_measure_, "do not compare the result with the original on held-out text");
     flags.Add("--measure-text", quality_.text, "the held-out text (default: one that comes with hone)");
     flags.Add("--measure-windows", quality_.windows, "windows of 512 tokens of it to use (8)")->range(1, 1 << 20);
+    flags.Add("--memory", memory_, "most memory for the job: 4GiB (default: half of what is free); what cannot fit is refused")
+        ->bytes();
     flags.AddSwitch("--plan", plan_only_, "print what would be done, and do nothing");
     flags.AddSwitch("--resume", resume_, "go on with a job that was stopped or killed");
     flags.AddSwitch("--allow-requantize", allow_requantize_, "with --type: take a model that is quantised already")
         ->needs(type);
     flags.AddSwitch("--force", force_, "overwrite OUT");
+    AddLedgerFlags(flags, &ledger_);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -93,8 +115,22 @@ class QuantizeCommand : public Command {
       if (calibration_.file.empty()) calibration_.file = assets + "/builtin/tasks/calibration.txt";
       if (quality_.text.empty()) quality_.text = assets + "/builtin/tasks/held-out.txt";
     }
+    HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
+    memory_ = AllowedMemory(memory_);
     const bool mixed = type_.empty() && (size_flag_->given() || (bits_flag_->given() && out_.ends_with(".gguf")));
-    if (!scheme_.method.empty() && type_.empty() && !mixed) return RunFolder(flags);
+    const bool folder = !scheme_.method.empty() && type_.empty() && !mixed;
+    QuantizeOutcome outcome;
+    const Result<int> done = folder ? RunFolder(flags, runtime->runtime(), &outcome)
+                                    : RunGguf(mixed, flags, runtime->runtime(), &outcome);
+    if (outcome.started && done) EnterQuantize(ledger_, runtime->runtime(), outcome);
+    if (outcome.started && !done) EnterFailedQuantize(ledger_, runtime->runtime(), outcome, done.error());
+    return done;
+  }
+
+ private:
+  static constexpr size_t kTextFlags = 3;  // the first of calibration_flags_ are of the text
+
+  Result<void> CheckGgufFlags(bool mixed) const {
     if (type_.empty() && !mixed)
       return UsageError("give --type, --bits or --size (a GGUF file) or --method (a Hugging Face folder)");
     if (size_flag_->given() && bits_flag_->given()) return UsageError("--size and --bits both set a budget; give one");
@@ -104,90 +140,154 @@ class QuantizeCommand : public Command {
       if (flag->given() && !(mixed && flag == bits_flag_))
         return UsageError(flag->name() + " does not go with --type, which says it already");
     }
-    HONE_TRY(options_.file_type, FindGgufFileType(mixed ? "Q4_K_S" : type_));
-    HONE_RETURN_IF_ERROR(CheckPaths());
-    HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
+    if (kv_flags_[0]->given()) return UsageError("--kv-scheme goes with --method; a GGUF file has no place for it");
+    if (sensitivity_flag_->given() && !mixed) return UsageError("--sensitivity goes with --bits or --size");
+    for (size_t i = 0; i < kTextFlags; ++i) {
+      if (calibration_flags_[i]->given() && scheme_.method.empty() && !mixed)
+        return UsageError(calibration_flags_[i]->name() + " goes with --method, --bits or --size");
+    }
+    return CheckPaths();
+  }
+
+  // What a GGUF job reads beside the model.
+  struct GgufJob {
+    std::unique_ptr<TensorSource> source;
+    std::optional<Imatrix> imatrix;
+    CalibrationText text;
+    std::unique_ptr<LayerWalk> walk;
+    std::unique_ptr<GptqGguf> gptq;
+    QuantizePlan plan;
+  };
+
+  Result<void> Prepare(bool mixed, const CommonFlags& flags, const Runtime& runtime, GgufJob* job) {
     HONE_TRY(checkpoint_, OpenModel(in_));
     if (checkpoint_->tensors().empty()) return InvalidInput(checkpoint_->path() + ": no weights to quantise");
-    HONE_TRY(const auto source, OpenSource());
-    std::optional<Imatrix> imatrix;
+    HONE_TRY(job->source, OpenSource());
     if (!imatrix_.empty()) {
-      HONE_TRY(imatrix, ReadImatrix(imatrix_));
-      options_.imatrix = &*imatrix;
+      HONE_TRY(job->imatrix, ReadImatrix(imatrix_));
+      options_.imatrix = &*job->imatrix;
       options_.imatrix_path = imatrix_;
     }
     options_.pure = pure_;
     options_.allow_requantize = allow_requantize_;
-    HONE_RETURN_IF_ERROR(ChooseTypesOf(*source, mixed, runtime->runtime()));
-    HONE_TRY(QuantizePlan plan, PlanQuantize(*source, options_, runtime->runtime()));
-    CalibrationText text;
-    std::unique_ptr<LayerWalk> walk;
-    std::unique_ptr<GptqGguf> gptq;
-    if (scheme_.method == "gptq") {
-      HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint_));
-      HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint_, flags.pre));
-      HONE_TRY(text, ReadCalibrationText(calibration_, *tokenizer, config));
-      HONE_TRY(walk, LayerWalk::Open(checkpoint_, runtime->runtime(), text.chunk_tokens));
-      HONE_TRY(gptq, GptqGguf::Make(*walk, plan, out_));
-      plan.peak_memory_bytes = std::max(plan.peak_memory_bytes, gptq->peak_memory_bytes(text, layerwise_));
-      plan.disk_bytes += plan.bytes;
-    }
-    for (const std::string& warning : plan.warnings) {
+    options_.memory_bytes = memory_;
+    if (mixed) HONE_RETURN_IF_ERROR(ChooseMixed(flags, runtime, job));
+    HONE_RETURN_IF_ERROR(ApplyRecipeFile(*job->source));
+    HONE_TRY(job->plan, PlanQuantize(*job->source, options_, runtime));
+    QuantizePlan& plan = job->plan;
+    if (scheme_.method != "gptq") return {};
+    HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint_));
+    HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint_, flags.pre));
+    HONE_TRY(job->text, ReadCalibrationText(calibration_, *tokenizer, config));
+    HONE_TRY(job->walk, LayerWalk::Open(checkpoint_, runtime, job->text.chunk_tokens));
+    HONE_TRY(job->gptq, GptqGguf::Make(*job->walk, plan, out_));
+    const uint64_t peak = job->gptq->Fit(job->text, memory_, &layerwise_);
+    plan.peak_memory_bytes = std::max(plan.peak_memory_bytes, peak);
+    plan.least_memory_bytes = std::max(plan.least_memory_bytes, peak);
+    plan.disk_bytes += plan.bytes;
+    if (!layerwise_.stream_file.empty()) plan.disk_bytes += job->text.tokens.size() * config.width * sizeof(float);
+    return {};
+  }
+
+  Result<int> RunGguf(bool mixed, const CommonFlags& flags, const Runtime& runtime, QuantizeOutcome* outcome) {
+    HONE_TRY(options_.file_type, FindGgufFileType(mixed || type_.empty() ? "Q4_K_S" : type_));
+    HONE_RETURN_IF_ERROR(CheckGgufFlags(mixed));
+    GgufJob job;
+    HONE_RETURN_IF_ERROR(Prepare(mixed, flags, runtime, &job));
+    for (const std::string& warning : job.plan.warnings) {
       if (!flags.quiet) std::fprintf(stderr, "hone quantize: %s\n", warning.c_str());
     }
     if (plan_only_) {
-      WriteOut(flags.json ? Json(plan, nullptr) : Table(plan));
+      WriteOut(flags.json ? Json(job.plan, nullptr, *outcome)
+                          : Table(job.plan) + MemoryText(job.plan.peak_memory_bytes, memory_));
       return kExitDone;
     }
+    HONE_RETURN_IF_ERROR(CheckPeak(job.plan.peak_memory_bytes, job.plan.least_memory_bytes, memory_));
+    Describe(mixed, job, outcome);
+    const Result<QuantizeReport> worked = Work(job, flags, runtime, outcome);
+    if (worked || worked.error().code == ErrorCode::kInvalidInput) RemoveMixedTypes(out_);  // or no resuming helps
+    HONE_TRY(const QuantizeReport report, worked);
+    outcome->peak_rss_bytes = PeakResidentBytes();
+    if (!no_measure_ && !Interrupted()) {
+      job.walk.reset();  // the layer that it holds
+      QualityRequest wanted = quality_;
+      wanted.original = in_, wanted.result = out_, wanted.memory_bytes = memory_;
+      HONE_TRY(outcome->quality, MeasureQuality(wanted, flags, runtime));
+      outcome->measured = true;
+    }
+    if (!flags.quiet) std::fputs((OutcomeText(*outcome) + Notes(job.plan, report)).c_str(), stderr);
+    outcome->json = Json(job.plan, &report, *outcome);
+    if (flags.json) WriteOut(outcome->json);
+    return kExitDone;
+  }
 
+  void Describe(bool mixed, const GgufJob& job, QuantizeOutcome* outcome) const {
+    outcome->in = checkpoint_->path(), outcome->out = out_;
+    outcome->recipe = mixed ? fmt::format("mixed, {:.2f} bits", job.plan.bits_per_weight) : options_.file_type->name;
+    if (pure_) outcome->recipe += ", pure";
+    if (options_.imatrix != nullptr) outcome->recipe += ", importance";
+    if (!recipe_.empty()) outcome->recipe += ", recipe " + recipe_;
+    if (!scheme_.method.empty()) outcome->recipe += ", " + scheme_.method;
+    if (mixed || !scheme_.method.empty()) outcome->calibration = calibration_.file.empty() ? "hone's sample" : calibration_.file;
+    outcome->bytes_before = job.plan.bytes_before, outcome->bytes = job.plan.bytes;
+    outcome->bits_per_weight = job.plan.bits_per_weight;
+    outcome->started = true;
+  }
+
+  Result<QuantizeReport> Work(GgufJob& job, const CommonFlags& flags, const Runtime& runtime, QuantizeOutcome* outcome) {
     ProgressLine progress("quantising", flags.progress());
-    QuantizeRun run{.resume = resume_};
+    QuantizeRun run{.resume = resume_ && WorkFile::Exists(out_ + ".partial")};
     run.progress = [&](const char* stage, uint64_t done, uint64_t total) {
       progress.Update(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0, stage);
       return !Interrupted();
     };
     run.check = [&](const std::string& path) { return CheckModel(path); };
-    LayerwiseReport layerwise;
-    if (gptq != nullptr) {
+    if (job.gptq != nullptr) {
       layerwise_.progress = [&](double share, const std::string& what) {
         progress.Update(share, what);
         return !Interrupted();
       };
-      HONE_TRY(layerwise, gptq->Run(text, layerwise_, resume_, runtime->runtime()));
-      options_.given = [&](const std::string& tensor, int64_t row) { return gptq->Row(tensor, row); };
-      options_.given_fingerprint = gptq->fingerprint();
-      run.resume = resume_ && WorkFile::Exists(out_ + ".partial");
+      HONE_TRY(outcome->layerwise, job.gptq->Run(job.text, layerwise_, resume_, runtime));
+      options_.given = [&job](const std::string& tensor, int64_t row) { return job.gptq->Row(tensor, row); };
+      options_.given_fingerprint = job.gptq->fingerprint();
     }
-    HONE_TRY(const QuantizeReport report, QuantizeToGguf(*source, plan, out_, options_, run, runtime->runtime()));
-    if (gptq != nullptr) gptq->Remove();
-    progress.Clear();
-    Quality quality;
-    if (!no_measure_ && !Interrupted()) {
-      QualityRequest wanted = quality_;
-      wanted.original = in_, wanted.result = out_;
-      HONE_TRY(quality, MeasureQuality(wanted, flags, runtime->runtime()));
-    }
-    if (!flags.quiet) {
-      const std::string measured = no_measure_ ? "" : QualityText(quality);
-      std::fputs((Summary(plan, report) + LayerwiseText(layerwise) + measured).c_str(), stderr);
-    }
-    if (flags.json) WriteOut(Json(plan, &report, no_measure_ ? nullptr : &quality));
-    return kExitDone;
+    HONE_TRY(QuantizeReport report, QuantizeToGguf(*job.source, job.plan, out_, options_, run, runtime));
+    if (job.gptq != nullptr) job.gptq->Remove();
+    Fill(job, report, outcome);
+    return report;
   }
 
- private:
-  Result<int> RunFolder(const CommonFlags& flags) {
+  static void Fill(const GgufJob& job, const QuantizeReport& report, QuantizeOutcome* outcome) {
+    std::map<std::string, double> outputs;
+    for (size_t i = 0; i < outcome->layerwise.units.size(); ++i) {
+      const UnitReport& unit = outcome->layerwise.units[i];
+      if (!unit.resumed) outputs[job.gptq->units()[i].name] = unit.output_error;
+    }
+    for (size_t i = 0; i < job.plan.tensors.size(); ++i) {
+      const TensorPlan& tensor = job.plan.tensors[i];
+      if (tensor.from == tensor.to) continue;
+      TensorLoss loss{tensor.name, std::string(Info(tensor.to).name), report.tensors[i].relative_error,
+                      report.tensors[i].max_error, report.tensors[i].power};
+      if (const auto output = outputs.find(tensor.name); output != outputs.end()) loss.output_error = output->second;
+      outcome->tensors.push_back(std::move(loss));
+    }
+    outcome->relative_error = report.relative_error;
+  }
+
+  Result<int> RunFolder(const CommonFlags& flags, const Runtime& runtime, QuantizeOutcome* outcome) {
     scheme_.bits = static_cast<int>(bits_);
     if (scheme_.bits != bits_ || scheme_.bits < 2 || scheme_.bits > 8)
       return UsageError(fmt::format("--bits {}: with --method wanted 2 to 8, whole", bits_));
     if (!recipe_.empty()) return UsageError("--recipe is for GGUF files");
+    if (sensitivity_flag_->given()) return UsageError("--sensitivity goes with --bits or --size, which write GGUF files");
     if (scheme_.format == "gguf")
       return UsageError("--format gguf: --type writes GGUF files (--type Q4_0 --pure rounds every matrix to nearest)");
     const bool scaled = scheme_.method == "awq" || scheme_.method == "smoothquant";
     for (size_t i = 0; i < calibration_flags_.size() && scheme_.method != "gptq"; ++i) {
       const Flag* flag = calibration_flags_[i];
-      if (flag->given() && !(scaled && i < 3))  // the first three are of the text
-        return UsageError(flag->name() + " goes with --method gptq" + (i < 3 ? ", awq or smoothquant" : ""));
+      if (flag->given() && !((scaled || kv_flags_[0]->given()) && i < kTextFlags))
+        return UsageError(flag->name() + " goes with --method gptq" +
+                          (i < kTextFlags ? ", awq or smoothquant, or with --kv-scheme" : ""));
     }
     if (smoothing_flag_->given() && scheme_.method != "smoothquant")
       return UsageError("--smoothing goes with --method smoothquant");
@@ -203,20 +303,38 @@ class QuantizeCommand : public Command {
     }
     scheme_.symmetric = !asym_ && (sym_ || scheme_.format != "awq");
     return QuantizeToFolder({in_, out_, scheme_, calibration_, layerwise_, smoothing_, quality_, !no_measure_,
-                             plan_only_, resume_, force_},
-                            flags);
+                             plan_only_, resume_, force_, memory_, kv_scheme_, kv_ranges_, kv_per_head_},
+                            flags, runtime, outcome);
   }
 
-  // What a budget or a recipe says about types.
-  Result<void> ChooseTypesOf(const TensorSource& source, bool mixed, const Runtime& runtime) {
-    if (mixed) {
+  // Types under the budget.
+  Result<void> ChooseMixed(const CommonFlags& flags, const Runtime& runtime, GgufJob* job) {
+    const TensorSource& source = *job->source;
+    std::optional<MixedTypes> mixed;
+    if (resume_) {
+      HONE_TRY(mixed, ReadMixedTypes(out_, source));
+    }
+    if (!mixed) {
       int64_t weights = 0;
       for (const TensorInfo& tensor : source.tensors()) weights += tensor.shape.elements();
       const uint64_t budget = size_flag_->given() ? size_ : static_cast<uint64_t>(bits_ / 8 * static_cast<double>(weights));
-      HONE_TRY(const MixedChoice choice, ChooseMixed(source, options_.imatrix, budget, runtime));
-      options_.types = choice.types;
-      options_.file_type = MostlyOf(source, choice.types);
+      const MixedRequest request{budget, calibration_, sensitivity_ != "inputs", options_.imatrix, out_, !plan_only_, memory_};
+      HONE_TRY(mixed, ChooseMixedTypes(request, source, checkpoint_, flags, runtime));
     }
+    if (mixed->imatrix) {
+      job->imatrix = std::move(mixed->imatrix);
+      options_.imatrix = &*job->imatrix;
+      options_.imatrix_path = calibration_.file.empty() ? "hone's sample" : calibration_.file;
+    }
+    for (const std::string& note : mixed->notes) {
+      if (!flags.quiet) std::fprintf(stderr, "hone quantize: %s\n", note.c_str());
+    }
+    options_.types = mixed->types;
+    options_.file_type = MostlyOf(source, mixed->types);
+    return {};
+  }
+
+  Result<void> ApplyRecipeFile(const TensorSource& source) {
     if (recipe_.empty()) return {};
     HONE_TRY(const std::string text, ReadText(recipe_));
     HONE_TRY(const std::vector<RecipeLine> lines, ParseRecipe(text, recipe_));
@@ -304,37 +422,19 @@ class QuantizeCommand : public Command {
                FormatBytes(plan.peak_memory_bytes), std::ceil(plan.seconds));
   }
 
-  // Tensors that lost most, worst first.
-  static std::vector<size_t> Worst(const QuantizePlan& plan, const QuantizeReport& report) {
-    std::vector<size_t> order;
-    for (size_t i = 0; i < plan.tensors.size(); ++i) {
-      if (plan.tensors[i].from != plan.tensors[i].to) order.push_back(i);
-    }
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return report.tensors[a].relative_error > report.tensors[b].relative_error;
-    });
-    order.resize(std::min<size_t>(order.size(), 5));
-    return order;
-  }
-
-  std::string Summary(const QuantizePlan& plan, const QuantizeReport& report) const {
-    std::string text =
-        fmt::format("{}: {}, {}; relative error of the weights {:.4f}; {:.1f} s and {:.1f} s to verify\n", out_,
-                    options_.file_type->name, Totals(plan), report.relative_error, report.quantize_s, report.verify_s);
+  // What the summary says of this format alone.
+  std::string Notes(const QuantizePlan& plan, const QuantizeReport& report) const {
+    std::string text = fmt::format("  {:.1f} s, and {:.1f} s to verify\n", report.quantize_s, report.verify_s);
     if (report.resumed_tensors > 0)
       text += fmt::format("  {} of {} tensors were there from the earlier run\n", report.resumed_tensors,
                           plan.tensors.size());
-    for (const size_t i : Worst(plan, report)) {
-      text += fmt::format("  {:<40} {:<7} error {:.4f}, at most {:.3g}\n", plan.tensors[i].name,
-                          Info(plan.tensors[i].to).name, report.tensors[i].relative_error, report.tensors[i].max_error);
-    }
     for (const TensorPlan& t : plan.tensors) {
       if (!t.note.empty()) text += fmt::format("  {}: {} ({})\n", t.name, Info(t.to).name, t.note);
     }
     return text;
   }
 
-  std::string Json(const QuantizePlan& plan, const QuantizeReport* report, const Quality* quality = nullptr) const {
+  std::string Json(const QuantizePlan& plan, const QuantizeReport* report, const QuantizeOutcome& outcome) const {
     nlohmann::ordered_json json = {{"out", out_},
                                    {"type", type_.empty() ? "mixed" : options_.file_type->name},
                                    {"method", scheme_.method.empty() ? "rtn" : scheme_.method},
@@ -345,17 +445,15 @@ class QuantizeCommand : public Command {
     json["bits_per_weight"] = plan.bits_per_weight;
     json["disk_bytes"] = plan.disk_bytes;
     json["peak_memory_bytes"] = plan.peak_memory_bytes;
+    json["memory_bytes"] = memory_;
     json["estimated_s"] = plan.seconds;
     json["warnings"] = plan.warnings;
     if (report != nullptr) {
-      json["relative_error"] = report->relative_error;
       json["quantize_s"] = report->quantize_s;
       json["verify_s"] = report->verify_s;
       json["resumed_tensors"] = report->resumed_tensors;
-      json["worst"] = nlohmann::ordered_json::array();
-      for (const size_t i : Worst(plan, *report)) json["worst"].push_back(plan.tensors[i].name);
+      AddOutcome(outcome, &json);
     }
-    if (quality != nullptr) json["quality"] = nlohmann::ordered_json::parse(QualityJson(*quality));
     json["tensors"] = nlohmann::ordered_json::array();
     for (size_t i = 0; i < plan.tensors.size(); ++i) {
       const TensorPlan& t = plan.tensors[i];
@@ -382,13 +480,17 @@ class QuantizeCommand : public Command {
   LinearScheme scheme_;  // method "": GGUF
   double bits_ = 4, smoothing_ = 0.5;
   uint64_t size_ = 0;
-  std::string recipe_;
-  Flag *size_flag_ = nullptr, *smoothing_flag_ = nullptr;
+  uint64_t memory_ = 0;
+  std::string recipe_, sensitivity_;
+  LedgerFlags ledger_;
+  Flag *size_flag_ = nullptr, *smoothing_flag_ = nullptr, *sensitivity_flag_ = nullptr;
   CalibrationFlags calibration_{.chunks = 128};
   LayerwiseOptions layerwise_;
   QualityRequest quality_;
   bool no_measure_ = false;
-  std::vector<Flag*> calibration_flags_;
+  std::vector<Flag*> calibration_flags_, kv_flags_;
+  std::string kv_scheme_, kv_ranges_;
+  bool kv_per_head_ = false;
   Flag *bits_flag_ = nullptr, *group_flag_ = nullptr, *sym_flag_ = nullptr, *asym_flag_ = nullptr;
   bool sym_ = false, asym_ = false;
   bool pure_ = false, plan_only_ = false, resume_ = false, allow_requantize_ = false, force_ = false;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/input.h"
@@ -34,39 +35,126 @@ Result<Loaded> Load(const std::string& path, const Runtime& runtime) {
   return loaded;
 }
 
+// What measuring takes beside the weights: logits of a step for two models, caches, the program.
+uint64_t BytesBeside(const ModelConfig& config) {
+  return (uint64_t{96} << 20) + uint64_t{4} * kScoreRows * static_cast<uint64_t>(config.vocab) * sizeof(float) +
+         2 * ModelRunner::KvBytes(config, KvType::kBF16, 1, kWindow);
+}
+
 struct Speed {
   double prefill = 0, decode = 0;
 };
 
-// Of both, turn by turn, the best round of each.
-void TimeBoth(Model& before, Model& after, std::span<const int32_t> tokens, const Runtime& runtime, Quality* quality) {
-  ModelRunner runners[2] = {ModelRunner(before, runtime, KvType::kBF16, 1, kWindow, 1),
-                            ModelRunner(after, runtime, KvType::kBF16, 1, kWindow, 1)};
-  Speed best[2];
+Speed TimeOnce(ModelRunner& runner, std::span<const int32_t> tokens, const Runtime& runtime) {
   const int prompt = static_cast<int>(std::min<size_t>(tokens.size(), kPrompt));
+  const double start = runtime.clock->Now();
+  runner.Prefill(0, tokens.subspan(0, prompt));
+  const double filled = runtime.clock->Now();
+  for (int step = 0; step < kSteps; ++step) {
+    const int32_t token = tokens[step % prompt];
+    const ModelRunner::Rows row{.first_position = prompt + step, .tokens = {&token, 1}};
+    runner.Forward({&row, 1});
+  }
+  const double end = runtime.clock->Now();
+  return {prompt / (filled - start), kSteps / (end - filled)};
+}
+
+// Of the models turn by turn, the best round of each.
+std::vector<Speed> TimeAll(const std::vector<Model*>& models, std::span<const int32_t> tokens, const Runtime& runtime) {
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  for (Model* model : models)
+    runners.push_back(std::make_unique<ModelRunner>(*model, runtime, KvType::kBF16, 1, kWindow, 1));
+  std::vector<Speed> best(models.size());
   for (int round = 0; round < kRounds && !Interrupted(); ++round) {
-    for (int i = 0; i < 2; ++i) {
-      const double start = runtime.clock->Now();
-      runners[i].Prefill(0, tokens.subspan(0, prompt));
-      const double filled = runtime.clock->Now();
-      for (int step = 0; step < kSteps; ++step) {
-        const int32_t token = tokens[step % prompt];
-        const ModelRunner::Rows row{.first_position = prompt + step, .tokens = {&token, 1}};
-        runners[i].Forward({&row, 1});
-      }
-      const double end = runtime.clock->Now();
-      best[i].prefill = std::max(best[i].prefill, prompt / (filled - start));
-      best[i].decode = std::max(best[i].decode, kSteps / (end - filled));
+    for (size_t i = 0; i < models.size(); ++i) {
+      const Speed speed = TimeOnce(*runners[i], tokens, runtime);
+      best[i] = {std::max(best[i].prefill, speed.prefill), std::max(best[i].decode, speed.decode)};
     }
   }
-  quality->prefill_before = best[0].prefill, quality->prefill_after = best[1].prefill;
-  quality->decode_before = best[0].decode, quality->decode_after = best[1].decode;
+  return best;
+}
+
+void SetSpeeds(const Speed& before, const Speed& after, Quality* quality) {
+  quality->prefill_before = before.prefill, quality->prefill_after = after.prefill;
+  quality->decode_before = before.decode, quality->decode_after = after.decode;
 }
 
 Quality Skipped(const std::string& why) {
   Quality quality;
   quality.skipped = why;
   return quality;
+}
+
+struct Measured {
+  const EvalText& text;
+  const std::vector<Window>& windows;
+  const CommonFlags& flags;
+  const Runtime& runtime;
+};
+
+Result<Quality> MeasureTogether(const QualityRequest& request, const Measured& by, Quality quality) {
+  auto before = Load(request.original, by.runtime);
+  if (!before) return Skipped("hone does not run the original: " + before.error().message);
+  auto after = Load(request.result, by.runtime);
+  if (!after) return Skipped("hone does not run the result: " + after.error().message);
+  ProgressLine progress("measuring", by.flags.progress());
+  const EvalCallbacks callbacks{[&](double share, double) { progress.Update(share, "divergence"); },
+                                [] { return Interrupted(); }};
+  HONE_TRY(const DivergenceResult result,
+           MeasureDivergence(*after->model, {.model = before->model.get()}, by.runtime, KvType::kBF16, by.text,
+                             by.windows, nullptr, callbacks));
+  if (result.rows.empty()) return Skipped("stopped");
+  quality.figures = FiguresOf(result.rows);
+  const std::vector<Speed> speeds = TimeAll({before->model.get(), after->model.get()}, by.text.tokens, by.runtime);
+  SetSpeeds(speeds[0], speeds[1], &quality);
+  return quality;
+}
+
+// One model in memory at a time; the original's log-probabilities wait in a file beside the result.
+Result<Quality> MeasureApart(const QualityRequest& request, const Measured& by, Quality quality) {
+  const std::string path = request.result + ".kld.partial";
+  const struct Remover {
+    const std::string& path;
+    ~Remover() { std::remove(path.c_str()); }
+  } remover{path};
+  ProgressLine progress("measuring", by.flags.progress());
+  const char* stage = "the original";
+  const EvalCallbacks callbacks{[&](double share, double) { progress.Update(share, stage); },
+                                [] { return Interrupted(); }};
+  Speed speed_before;
+  {
+    auto before = Load(request.original, by.runtime);
+    if (!before) return Skipped("hone does not run the original: " + before.error().message);
+    const KldShape shape{kWindow, before->model->config().vocab, static_cast<int>(by.windows.size())};
+    HONE_TRY(const auto writer, KldWriter::Create(path, shape, by.text.tokens));
+    const Result<void> saved =
+        SaveLogits(*before->model, by.runtime, KvType::kBF16, by.text, by.windows, writer.get(), callbacks);
+    if (Interrupted()) return Skipped("stopped");
+    HONE_RETURN_IF_ERROR(saved);
+    speed_before = TimeAll({before->model.get()}, by.text.tokens, by.runtime)[0];
+  }
+  stage = "the result";
+  auto after = Load(request.result, by.runtime);
+  if (!after) return Skipped("hone does not run the result: " + after.error().message);
+  HONE_TRY(const auto base, KldFile::Open(path));
+  HONE_TRY(const DivergenceResult result, MeasureDivergence(*after->model, {.file = base.get()}, by.runtime,
+                                                            KvType::kBF16, by.text, by.windows, nullptr, callbacks));
+  if (result.rows.empty()) return Skipped("stopped");
+  quality.figures = FiguresOf(result.rows);
+  SetSpeeds(speed_before, TimeAll({after->model.get()}, by.text.tokens, by.runtime)[0], &quality);
+  return quality;
+}
+
+double PerplexityChange(const DivergenceFigures& figures) {
+  return figures.ppl_base > 0 ? 100 * (figures.ppl / figures.ppl_base - 1) : 0;
+}
+
+// Rounds differ by a few percent; less than that is no difference.
+std::vector<std::string> SlowerIn(const Quality& quality) {
+  std::vector<std::string> slower;
+  if (quality.decode_after < 0.97 * quality.decode_before) slower.emplace_back("decode");
+  if (quality.prefill_after < 0.97 * quality.prefill_before) slower.emplace_back("prefill");
+  return slower;
 }
 
 }  // namespace
@@ -79,39 +167,40 @@ Result<Quality> MeasureQuality(const QualityRequest& request, const CommonFlags&
     quality.text = assets + "/calibration/held-out.txt";
   }
   HONE_TRY(const std::string bytes, ReadText(quality.text));
-  auto before = Load(request.original, runtime);
-  if (!before) return Skipped("hone does not run the original: " + before.error().message);
-  auto after = Load(request.result, runtime);
+  auto before = OpenModel(request.original);
+  auto after = OpenModel(request.result);
+  const auto config = before ? ReadModelConfig(**before) : Result<ModelConfig>(before.error());
+  if (!config) return Skipped("hone does not run the original: " + config.error().message);
   if (!after) return Skipped("hone does not run the result: " + after.error().message);
-  if (before->model->config().context < kWindow) return Skipped("the model's context is shorter than a window");
-  HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*before->checkpoint, flags.pre));
+  if (config->context < kWindow) return Skipped("the model's context is shorter than a window");
+  HONE_TRY(const uint64_t bytes_before, WeightBytes(**before));
+  HONE_TRY(const uint64_t bytes_after, WeightBytes(**after));
+  const uint64_t beside = BytesBeside(*config), apart = std::max(bytes_before, bytes_after) + beside;
+  if (request.memory_bytes > 0 && apart > request.memory_bytes)
+    return Skipped(fmt::format("it needs {} of memory for the larger model, --memory allows {}; hone eval kld compares them",
+                               FormatBytes(apart), FormatBytes(request.memory_bytes)));
+  const bool together = request.memory_bytes == 0 || bytes_before + bytes_after + beside <= request.memory_bytes;
+  HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(**before, flags.pre));
   const EvalText text = PrepareText(*tokenizer, bytes, Protocol::kLlamaCpp);
   HONE_TRY(const ProtocolRules rules, ResolveRules({Protocol::kLlamaCpp, kWindow, 0, request.windows}));
   auto windows = PlanWindows(rules, static_cast<int64_t>(text.tokens.size()));
   if (!windows) return Skipped(quality.text + ": " + windows.error().message);
-  ProgressLine progress("measuring", flags.progress());
-  const EvalCallbacks callbacks{[&](double share, double) { progress.Update(share, "divergence"); },
-                                [] { return Interrupted(); }};
-  HONE_TRY(const DivergenceResult result,
-           MeasureDivergence(*after->model, {.model = before->model.get()}, runtime, KvType::kBF16, text, *windows,
-                             nullptr, callbacks));
-  if (result.rows.empty()) return Skipped("stopped");
   quality.windows = static_cast<int>(windows->size());
-  quality.figures = FiguresOf(result.rows);
-  TimeBoth(*before->model, *after->model, text.tokens, runtime, &quality);
-  return quality;
+  const Measured measured{text, *windows, flags, runtime};
+  return together ? MeasureTogether(request, measured, std::move(quality))
+                  : MeasureApart(request, measured, std::move(quality));
 }
 
 std::string QualityText(const Quality& quality) {
   if (!quality.skipped.empty()) return "  quality not measured: " + quality.skipped + "\n";
   const DivergenceFigures& f = quality.figures;
   std::string text = fmt::format(
-      "  on {} windows of {}: divergence {:.5f} +- {:.5f}, perplexity {:.4f} -> {:.4f}, same best token {:.2f} %\n",
-      quality.windows, quality.text, f.kld.mean, f.kld.error, f.ppl_base, f.ppl, 100 * f.same_top);
+      "  on {} windows of {}: divergence (KL) {:.5f} +- {:.5f}, perplexity {:.4f} -> {:.4f} ({:+.2f} %), same best token "
+      "{:.2f} %\n",
+      quality.windows, quality.text, f.kld.mean, f.kld.error, f.ppl_base, f.ppl, PerplexityChange(f), 100 * f.same_top);
   text += fmt::format("  tokens a second before and after: decode {:.1f} -> {:.1f}, prefill {:.0f} -> {:.0f}\n",
                       quality.decode_before, quality.decode_after, quality.prefill_before, quality.prefill_after);
-  if (quality.decode_after < 0.97 * quality.decode_before) text += "  decode is slower than the original's here\n";
-  if (quality.prefill_after < 0.97 * quality.prefill_before) text += "  prefill is slower than the original's here\n";
+  for (const std::string& work : SlowerIn(quality)) text += fmt::format("  slower in {} than the original\n", work);
   return text;
 }
 
@@ -124,9 +213,11 @@ std::string QualityJson(const Quality& quality) {
                                 {"kld_stderr", f.kld.error},
                                 {"ppl_base", f.ppl_base},
                                 {"ppl", f.ppl},
+                                {"ppl_change_percent", PerplexityChange(f)},
                                 {"same_top", f.same_top},
                                 {"decode_tok_s", {quality.decode_before, quality.decode_after}},
-                                {"prefill_tok_s", {quality.prefill_before, quality.prefill_after}}}
+                                {"prefill_tok_s", {quality.prefill_before, quality.prefill_after}},
+                                {"slower_in", SlowerIn(quality)}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -15,6 +15,7 @@ struct QualityRequest {
   std::string original, result;  // MODEL each
   std::string text;              // file; "": the held-out text that comes with hone
   int windows = 8;               // of 512 tokens, the second half scored
+  uint64_t memory_bytes = 0;     // where both models do not fit, they are run one after the other; 0: no limit
 };
 
 struct Quality {

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
+#include "base/memory.h"
 #include "cli/exit_codes.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
@@ -16,6 +16,7 @@
 #include "cli/model_path.h"
 #include "cli/progress.h"
 #include "compress/folder/quantize_folder.h"
+#include "compress/scale/awq.h"
 #include "compress/work_file.h"
 
 namespace hone {
@@ -59,15 +60,6 @@ std::string Totals(const FolderPlan& plan) {
                      FormatBytes(plan.bytes), plan.tensors.size(), bits / weights, plan.kept);
 }
 
-std::vector<size_t> Worst(const FolderReport& report) {
-  std::vector<size_t> order(report.relative_error.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return report.relative_error[a] > report.relative_error[b]; });
-  order.resize(std::min<size_t>(order.size(), 5));
-  return order;
-}
-
 const char* FallbackName(UnitFallback fallback) {
   switch (fallback) {
     case UnitFallback::kNone:
@@ -93,8 +85,35 @@ std::string Table(const FolderRequest& request, const FolderPlan& plan) {
                             FormatBytes(plan.peak_memory_bytes));
 }
 
-std::string Json(const FolderRequest& request, const FolderPlan& plan, const FolderReport* report,
-                 const Quality* quality = nullptr) {
+double BitsPerWeight(const Checkpoint& checkpoint, const FolderPlan& plan) {
+  double weights = 0;
+  for (const NamedTensor& tensor : checkpoint.tensors()) weights += static_cast<double>(tensor.view.shape.elements());
+  return weights > 0 ? 8 * static_cast<double>(plan.bytes) / weights : 0;
+}
+
+// "gptq, 4 bits, group 128, symmetric, compressed-tensors"
+std::string RecipeText(const LinearScheme& scheme) {
+  std::string text = scheme.method;
+  if (scheme.method == "rtn" || scheme.method == "gptq" || scheme.method == "awq") {
+    text += fmt::format(", {} bits, group {}, {}", scheme.bits, scheme.group > 0 ? std::to_string(scheme.group) : "row",
+                        scheme.symmetric ? "symmetric" : "with zero points");
+  }
+  return text + ", " + scheme.format;
+}
+
+void Fill(const FolderPlan& plan, const FolderReport& report, QuantizeOutcome* outcome) {
+  outcome->relative_error = report.overall_error;
+  outcome->layerwise = report.layerwise;
+  for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    TensorLoss loss{plan.tensors[i].name, "", report.relative_error[i], report.max_error[i], report.power[i]};
+    if (!report.layerwise.units.empty() && !report.layerwise.units[i].resumed)
+      loss.output_error = report.layerwise.units[i].output_error;
+    outcome->tensors.push_back(std::move(loss));
+  }
+}
+
+std::string Json(const FolderRequest& request, const FolderPlan& plan, double bits_per_weight,
+                 const FolderReport* report, const QuantizeOutcome& outcome) {
   nlohmann::ordered_json json = {
       {"out", request.out}, {"method", request.scheme.method}, {"format", request.scheme.format}};
   if (request.scheme.method == "rtn" || request.scheme.method == "gptq" ||
@@ -103,25 +122,19 @@ std::string Json(const FolderRequest& request, const FolderPlan& plan, const Fol
     json["group"] = request.scheme.group;
     json["symmetric"] = request.scheme.symmetric;
   }
+  if (!request.kv_scheme.empty()) json["kv_scheme"] = request.kv_scheme;
   json["bytes_before"] = plan.bytes_before;
   json["bytes"] = plan.bytes;
+  json["bits_per_weight"] = bits_per_weight;
   json["disk_bytes"] = plan.disk_bytes;
   json["peak_memory_bytes"] = plan.peak_memory_bytes;
+  json["memory_bytes"] = request.memory_bytes;
   if (report != nullptr) {
-    json["relative_error"] = report->overall_error;
     json["quantize_s"] = report->quantize_s;
     json["verify_s"] = report->verify_s;
     json["resumed_tensors"] = report->resumed_tensors;
-    if (!report->layerwise.units.empty()) {
-      json["calibration"] = {{"tokens", report->layerwise.tokens},
-                             {"chunks", report->layerwise.chunks},
-                             {"dropped_tokens", report->layerwise.dropped_tokens}};
-      json["warnings"] = report->layerwise.warnings;
-    }
-    json["worst"] = nlohmann::ordered_json::array();
-    for (const size_t i : Worst(*report)) json["worst"].push_back(plan.tensors[i].name);
+    AddOutcome(outcome, &json);
   }
-  if (quality != nullptr && request.measure) json["quality"] = nlohmann::ordered_json::parse(QualityJson(*quality));
   json["tensors"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     const FolderTensor& t = plan.tensors[i];
@@ -151,79 +164,100 @@ std::string Json(const FolderRequest& request, const FolderPlan& plan, const Fol
 
 }  // namespace
 
-std::string LayerwiseText(const LayerwiseReport& report) {
-  if (report.units.empty()) return "";
-  std::string text = fmt::format("  calibration: {} tokens in {} chunks; {} at the end of the text were left out\n",
-                                 report.tokens, report.chunks, report.dropped_tokens);
-  constexpr size_t kShown = 10;
-  for (size_t i = 0; i < std::min(report.warnings.size(), kShown); ++i) text += "  " + report.warnings[i] + "\n";
-  if (report.warnings.size() > kShown)
-    text += fmt::format("  and {} more such lines (--json has all)\n", report.warnings.size() - kShown);
-  return text;
-}
-
 namespace {
 
-Result<FolderScales> FindScales(const FolderRequest& request, const std::shared_ptr<const Checkpoint>& checkpoint,
-                                const CommonFlags& flags, const Runtime& runtime, ProgressLine& progress) {
+AwqOptions AwqOptionsOf(const FolderRequest& request) {
+  return {request.scheme.bits, request.scheme.group, request.scheme.symmetric};
+}
+
+Result<FolderScales> FindScales(const FolderRequest& request, LayerWalk& walk, const CalibrationText& text,
+                                const Runtime& runtime, ProgressLine& progress) {
   FolderScales found;
-  HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));
-  HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint, flags.pre));
-  HONE_TRY(const CalibrationText text, ReadCalibrationText(request.calibration, *tokenizer, config));
-  HONE_TRY(const auto walk, LayerWalk::Open(checkpoint, runtime, text.chunk_tokens));
-  HONE_RETURN_IF_ERROR(CheckMemory(*checkpoint, 0));
-  const bool awq = request.scheme.method == "awq";
-  {
-    HONE_TRY(const auto model,
-             Model::Load(checkpoint, runtime, {.max_rows = text.chunk_tokens, .max_context = text.chunk_tokens}));
-    HONE_TRY(found.stats, CollectInputStats(*model, walk->map(), text, awq ? 256 : 1, [&](double share) {
-               progress.Update(share, "reading inputs");
-               return !Interrupted();
-             }));
+  if (request.scheme.method == "awq") {
+    AwqOptions options = AwqOptionsOf(request);
+    options.progress = [&](double share, const std::string& what) {
+      progress.Update(share, what);
+      return !Interrupted();
+    };
+    HONE_TRY(AwqChoice choice, ChooseAwq(walk, text, options, runtime));
+    found.scales = std::move(choice.scales);
+    found.clips = std::move(choice.clips);
+    return found;
   }
-  const std::vector<LayerUnit> units = ListLayerUnits(walk->map(), false);
-  if (awq) {
-    HONE_TRY(found.scales, AwqScales(walk->map(), units, found.stats, request.scheme.bits, request.scheme.group,
-                                     [&](double share) {
-                                       progress.Update(share, "searching scales");
-                                       return !Interrupted();
-                                     },
-                                     runtime));
-  } else {
-    HONE_TRY(found.scales, SmoothQuantScales(walk->map(), units, found.stats, request.smoothing, runtime));
-  }
+  HONE_TRY(const auto stats, CollectInputStats(walk, text, [&](double share) {
+             progress.Update(share, "reading inputs");
+             return !Interrupted();
+           }));
+  HONE_TRY(found.scales, SmoothQuantScales(walk, stats, request.smoothing, runtime));
+  found.largest_inputs = LargestInputs(stats, found.scales);
   return found;
 }
 
 }  // namespace
 
-Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& flags) {
+namespace {
+
+// Scales of the cache, from the file of ranges or from the calibration text.
+Result<KvCacheScales> FindKvScales(const FolderRequest& request, LayerWalk& walk, const CalibrationText& text,
+                                   const StreamOptions& stream, ProgressLine& progress) {
+  KvRanges ranges;
+  if (!request.kv_ranges.empty()) {
+    HONE_TRY(ranges, ReadKvRanges(request.kv_ranges, walk.config().layers, walk.config().kv_heads));
+  } else {
+    HONE_TRY(ranges, CollectKvRanges(walk, text, stream, [&](uint64_t done, uint64_t total) {
+               progress.Update(static_cast<double>(done) / static_cast<double>(total), "reading keys and values");
+               return !Interrupted();
+             }));
+  }
+  return MakeKvCacheScales(ranges, request.kv_scheme == "fp8" ? KvScheme::kFp8 : KvScheme::kInt8, request.kv_per_head);
+}
+
+}  // namespace
+
+Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& flags, const Runtime& runtime,
+                             QuantizeOutcome* outcome) {
   const std::string out = CleanPath(request.out);
   HONE_TRY(const auto format, MakeLinearFormat(request.scheme));
   HONE_RETURN_IF_ERROR(CheckPaths(request, out));
-  HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
   HONE_TRY(const auto checkpoint, OpenModel(request.in));
   HONE_TRY(FolderPlan plan, PlanFolder(*checkpoint, *format));
-  // What GPTQ reads.
+  // What calibrated methods read.
   CalibrationText text;
   std::unique_ptr<LayerWalk> walk;
   FolderGptq gptq{.options = request.layerwise};
-  if (request.scheme.method == "gptq") {
+  const bool scaled = request.scheme.method == "awq" || request.scheme.method == "smoothquant";
+  const bool kv = !request.kv_scheme.empty();
+  const std::string streams_path = out + ".streams";
+  if (kv && request.scheme.format != "compressed-tensors")
+    return UsageError("--kv-scheme goes with --format compressed-tensors, the only one that has a place for it");
+  if (scaled || kv || request.scheme.method == "gptq") {
     HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint, flags.pre));
     HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));
     HONE_TRY(text, ReadCalibrationText(request.calibration, *tokenizer, config));
-    HONE_TRY(walk, LayerWalk::Open(checkpoint, runtime->runtime(), text.chunk_tokens));
+    HONE_TRY(walk, LayerWalk::Open(checkpoint, runtime, text.chunk_tokens));
     gptq.walk = walk.get();
     gptq.text = &text;
-    plan.peak_memory_bytes = std::max(
-        plan.peak_memory_bytes, LayerwiseMemory(config, ListLayerUnits(walk->map(), false), text, request.layerwise));
+    uint64_t peak = 0;
+    if (scaled) peak = AwqMemory(config, walk->map(), text, AwqOptionsOf(request));
+    if (request.scheme.method == "gptq")
+      peak = FitLayerwise(config, ListLayerUnits(walk->map(), false), text, request.memory_bytes, streams_path, &gptq.options);
+    if (kv) peak = std::max(peak, WalkMemory(*walk, text, StreamsWithin(*walk, text, request.memory_bytes, streams_path)));
+    plan.peak_memory_bytes = std::max(plan.peak_memory_bytes, peak);
+    if (!gptq.options.stream_file.empty()) plan.disk_bytes += text.tokens.size() * config.width * sizeof(float);
   }
-  const bool scaled = request.scheme.method == "awq" || request.scheme.method == "smoothquant";
-  if (scaled) plan.peak_memory_bytes += plan.bytes_before;  // the model runs as a whole
+  const double bits_per_weight = BitsPerWeight(*checkpoint, plan);
   if (request.plan_only) {
-    WriteOut(flags.json ? Json(request, plan, nullptr) : Table(request, plan));
+    WriteOut(flags.json ? Json(request, plan, bits_per_weight, nullptr, *outcome)
+                        : Table(request, plan) + MemoryText(plan.peak_memory_bytes, request.memory_bytes));
     return kExitDone;
   }
+  HONE_RETURN_IF_ERROR(CheckPeak(plan.peak_memory_bytes, plan.peak_memory_bytes, request.memory_bytes));
+  outcome->in = checkpoint->path(), outcome->out = out;
+  outcome->recipe = RecipeText(request.scheme) + (kv ? ", cache in " + request.kv_scheme : "");
+  outcome->calibration = text.tokens.empty() ? "" : request.calibration.file.empty() ? "hone's sample" : request.calibration.file;
+  outcome->bytes_before = plan.bytes_before, outcome->bytes = plan.bytes;
+  outcome->bits_per_weight = bits_per_weight;
+  outcome->started = true;
   ProgressLine progress("quantising", flags.progress());
   FolderRun run{.resume = request.resume, .overwrite = request.force};
   run.progress = [&](const char* stage, uint64_t done, uint64_t total) {
@@ -232,10 +266,16 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   };
   FolderScales scales;
   if (scaled) {
-    HONE_TRY(scales, FindScales(request, checkpoint, flags, runtime->runtime(), progress));
+    HONE_TRY(scales, FindScales(request, *walk, text, runtime, progress));
     run.scales = &scales;
   }
-  if (walk != nullptr) {
+  KvCacheScales kv_scales;
+  if (kv) {
+    HONE_TRY(kv_scales, FindKvScales(request, *walk, text, StreamsWithin(*walk, text, request.memory_bytes, streams_path),
+                                     progress));
+    run.kv = &kv_scales;
+  }
+  if (request.scheme.method == "gptq") {
     run.gptq = &gptq;
     gptq.options.progress = [&](double share, const std::string& what) {
       progress.Update(share, what);
@@ -243,27 +283,20 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     };
   }
   HONE_TRY(const FolderReport report,
-           QuantizeFolder(*checkpoint, *format, request.scheme, plan, out, run, runtime->runtime()));
+           QuantizeFolder(*checkpoint, *format, request.scheme, plan, out, run, runtime));
   progress.Clear();
-  Quality quality;
+  Fill(plan, report, outcome);
+  outcome->peak_rss_bytes = PeakResidentBytes();
+  walk.reset();  // the layer that it holds
   if (request.measure && !Interrupted()) {
     QualityRequest wanted = request.quality;
-    wanted.original = request.in, wanted.result = out;
-    HONE_TRY(quality, MeasureQuality(wanted, flags, runtime->runtime()));
+    wanted.original = request.in, wanted.result = out, wanted.memory_bytes = request.memory_bytes;
+    HONE_TRY(outcome->quality, MeasureQuality(wanted, flags, runtime));
+    outcome->measured = true;
   }
-  if (!flags.quiet) {
-    std::string summary =
-        fmt::format("{}: {} in {}, {}; relative error of the weights {:.4f}; {:.1f} s and {:.1f} s to verify\n", out,
-                    request.scheme.method, request.scheme.format, Totals(plan), report.overall_error, report.quantize_s,
-                    report.verify_s);
-    for (const size_t i : Worst(report)) {
-      summary += fmt::format("  {:<50} error {:.4f}, at most {:.3g}\n", plan.tensors[i].name, report.relative_error[i],
-                          report.max_error[i]);
-    }
-    summary += LayerwiseText(report.layerwise) + (request.measure ? QualityText(quality) : "");
-    std::fputs(summary.c_str(), stderr);
-  }
-  if (flags.json) WriteOut(Json(request, plan, &report, &quality));
+  if (!flags.quiet) std::fputs(OutcomeText(*outcome).c_str(), stderr);
+  outcome->json = Json(request, plan, bits_per_weight, &report, *outcome);
+  if (flags.json) WriteOut(outcome->json);
   return kExitDone;
 }
 

@@ -8,6 +8,7 @@
 #include "cli/calibration_text.h"
 #include "cli/common_flags.h"
 #include "cli/quantize_quality.h"
+#include "cli/quantize_report.h"
 #include "compress/folder/linear_format.h"
 #include "compress/layerwise/layer_quantizer.h"
 
@@ -22,12 +23,14 @@ struct FolderRequest {
   QualityRequest quality;  // original and result are filled in here
   bool measure = true;
   bool plan_only = false, resume = false, force = false;
+  uint64_t memory_bytes = 0;  // --memory; never 0
+  std::string kv_scheme;      // fp8, int8; "": the cache is not spoken of
+  std::string kv_ranges;      // a file of hone calibrate --kv-scales; "": collected here
+  bool kv_per_head = false;
 };
 
-// Lines of a summary: what the text was, what fell back and why. "" without a layerwise report.
-std::string LayerwiseText(const LayerwiseReport& report);
-
-// Returns the exit code. Paths and flags of their own kind are checked here.
-Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& flags);
+// Returns the exit code. Paths and flags of their own kind are checked here; `outcome` gets what the ledger wants.
+Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& flags, const Runtime& runtime,
+                             QuantizeOutcome* outcome);
 
 }  // namespace hone

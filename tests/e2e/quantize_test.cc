@@ -13,12 +13,14 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <thread>
 
 #include "base/test_shared.h"
 #include "e2e/program.h"
 #include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 
 namespace hone {
 namespace {
@@ -28,6 +30,16 @@ namespace fs = std::filesystem;
 class Quantize : public e2e::InFolder {
  protected:
   Quantize() : InFolder("quantize") {}
+
+  // A copy of the built-in model with a NaN in the middle of its weights.
+  std::string Damaged() const {
+    const std::string model = folder_ + "damaged", weights = model + "/model.safetensors";
+    fs::copy(builtin_, model, fs::copy_options::recursive);
+    std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(weights) / 4 * 2));
+    file.write("\xff\x7f", 2);  // of BF16
+    return model;
+  }
 
   const std::string builtin_ = HONE_SOURCE_DIR "/assets/builtin/main";
 };
@@ -136,13 +148,107 @@ TEST_F(Quantize, GptqMakesBothKindsOfOutputAndSaysWhatItCost) {
   for (const auto& tensor : report["tensors"]) EXPECT_LT(tensor["output_error"].get<double>(), 0.3);
 }
 
+// The newest entry of a ledger, whole.
+nlohmann::json Newest(const std::string& ledger) {
+  const e2e::Outcome list = e2e::Hone("ledger list --json --ledger '" + ledger + "'");
+  const auto entries = nlohmann::json::parse(list.out);
+  const auto& newest = entries.contains("entries") ? entries["entries"][0] : entries[0];
+  return nlohmann::json::parse(
+      e2e::Hone("ledger show " + std::to_string(newest["id"].get<int>()) + " --json --ledger '" + ledger + "'").out);
+}
+
+TEST_F(Quantize, EveryRunIsInTheLedgerAndTheSummarySaysWhatItCost) {
+  const std::string ledger = folder_ + "l.sqlite", with = " --ledger" + Quoted(ledger);
+  const std::string text = HONE_SOURCE_DIR "/assets/builtin/tasks/calibration.txt";
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "m.gguf") + "--type Q4_K_S --measure-windows 4" + with), 0)
+      << Err();
+  for (const char* said : {"bits per weight", "divergence (KL)", "perplexity", "decode", "prefill", "layer by layer",
+                           "lost most", "peak memory"}) {
+    EXPECT_NE(Err().find(said), std::string::npos) << said << "\n" << Err();
+  }
+  nlohmann::json entry = Newest(ledger);
+  EXPECT_EQ(entry["kind"], "quantize");
+  EXPECT_EQ(entry["recipe"], "Q4_K_S");
+  EXPECT_EQ(entry["outcome"], "done");
+  EXPECT_EQ(entry["model_digest"].get<std::string>().size(), 64u);
+  EXPECT_NE(entry["environment"].dump().find("cpu"), std::string::npos);
+  std::set<std::string> figures;
+  for (const auto& figure : entry["figures"]) figures.insert(figure["name"].get<std::string>());
+  for (const char* name : {"bits_per_weight", "bytes", "kld.mean", "ppl", "ppl_base", "same_top_percent", "decode_tok_s",
+                           "decode_tok_s_base", "prefill_tok_s", "prefill_tok_s_base"}) {
+    EXPECT_TRUE(figures.contains(name)) << name;
+  }
+
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "w4") + "--method gptq --chunks 4 --json --no-measure" +
+                 with),
+            0)
+      << Err();
+  const auto report = nlohmann::json::parse(Out());
+  EXPECT_EQ(report["in_digest"], entry["model_digest"]);
+  EXPECT_EQ(report["out_digest"].get<std::string>().size(), 64u);
+  EXPECT_EQ(report["worst"].size(), 5u);
+  ASSERT_GT(report["layers"].size(), 1u);
+  for (const auto& layer : report["layers"]) {
+    EXPECT_GT(layer["relative_error"].get<double>(), 0);
+    EXPECT_GT(layer["output_error"].get<double>(), 0);
+  }
+  EXPECT_EQ(Newest(ledger)["recipe"], "gptq, 4 bits, group 128, symmetric, compressed-tensors");
+
+  ASSERT_EQ(Hone("calibrate" + Quoted(builtin_) + "-f" + Quoted(text) + "-o" + Quoted(folder_ + "i.gguf") + "--chunks 2" + with),
+            0)
+      << Err();
+  entry = Newest(ledger);
+  EXPECT_EQ(entry["kind"], "calibrate");
+  EXPECT_EQ(entry["dataset"], text);
+  EXPECT_FALSE(entry["dataset_digest"].get<std::string>().empty());
+
+  // What fails after it has begun is there too.
+  EXPECT_EQ(Hone("quantize" + Quoted(Damaged()) + Quoted(folder_ + "x.gguf") + "--type Q4_0" + with), 3);
+  EXPECT_EQ(Newest(ledger)["outcome"], "failed");
+}
+
+TEST_F(Quantize, MemoryIsBoundedWhateverTheModel) {
+  // 72 layers of 2 MiB matrices, 288 MiB in all.
+  const std::string model = folder_ + "many.gguf";
+  Tensor matrix(DType::kF32, {1024, 1024});
+  for (int64_t i = 0; i < 1024 * 1024; ++i) matrix.as<float>()[i] = static_cast<float>(i * 7919 % 8191 - 4095);
+  std::vector<NamedTensor> tensors;
+  for (int i = 0; i < 72; ++i) tensors.push_back({"blk." + std::to_string(i) + ".ffn_up.weight", matrix.view()});
+  ASSERT_TRUE(WriteGguf(model, {.metadata = {{"general.architecture", GgufValue::String("llama")},
+                                             {"llama.block_count", GgufValue::U32(72)}},
+                                .tensors = tensors}));
+  const std::string quantize = "quantize" + Quoted(model) + Quoted(folder_ + "small.gguf") + "--type Q4_0 --no-measure ";
+  ASSERT_EQ(Hone(quantize + "--plan --memory 96M --json"), 0) << Err();
+  const auto plan = nlohmann::json::parse(Out());
+  constexpr uint64_t kCap = uint64_t{96} << 20;
+  EXPECT_LE(plan["peak_memory_bytes"].get<uint64_t>(), kCap);
+  ASSERT_EQ(Hone(quantize + "--memory 96M --json"), 0) << Err();
+  const auto report = nlohmann::json::parse(Out());
+  EXPECT_GT(report["peak_rss_bytes"].get<uint64_t>(), 0u);
+  EXPECT_LE(report["peak_rss_bytes"].get<uint64_t>(), kCap);
+  EXPECT_GT(report["bytes_before"].get<uint64_t>(), 2 * kCap);
+  EXPECT_EQ(Hone(quantize + "--force --memory 8M"), 1);
+  EXPECT_NE(Err().find("would do"), std::string::npos) << Err();
+}
+
+TEST_F(Quantize, ABudgetIsMetByWhatMatters) {
+  const std::string out = folder_ + "mixed.gguf", text = HONE_SOURCE_DIR "/assets/builtin/tasks/calibration.txt";
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(out) + "--bits 4.25 --chunks 4 --json --measure-windows 2 --calibration" +
+                 Quoted(text)),
+            0)
+      << Err();
+  EXPECT_NE(Err().find("measured for"), std::string::npos) << Err();
+  const auto report = nlohmann::json::parse(Out());
+  EXPECT_LE(report["bits_per_weight"].get<double>(), 4.25);
+  EXPECT_GT(report["bits_per_weight"].get<double>(), 4.0);
+  EXPECT_TRUE(report["quality"].contains("kld"));
+  for (const auto& entry : fs::directory_iterator(folder_))
+    EXPECT_EQ(entry.path().filename().string().find("partial"), std::string::npos) << entry.path();
+  EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "y.gguf") + "--type Q4_0 --sensitivity inputs"), 2);
+}
+
 TEST_F(Quantize, ADamagedModelLeavesNothingToResume) {
-  const std::string model = folder_ + "damaged", weights = model + "/model.safetensors";
-  fs::copy(builtin_, model, fs::copy_options::recursive);
-  std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
-  file.seekp(static_cast<std::streamoff>(fs::file_size(weights) / 4 * 2));
-  file.write("\xff\x7f", 2);  // a NaN of BF16
-  file.close();
+  const std::string model = Damaged();
   for (const std::string& flags :
        {Quoted(folder_ + "x.gguf") + "--type Q4_0", Quoted(folder_ + "x") + "--method fp8"}) {
     EXPECT_EQ(Hone("quantize" + Quoted(model) + flags), 3) << flags;

@@ -10,6 +10,7 @@
 
 #include "cache/block_pool.h"
 #include "cache/kv_cache.h"
+#include "compress/layerwise/layer_stream.h"
 #include "engine/cache_layers.h"
 #include "models/family.h"
 #include "models/weight_map.h"
@@ -172,6 +173,58 @@ Result<Imatrix> CollectImatrix(Model& model, const Checkpoint& checkpoint, const
   Imatrix imatrix = collector.Finish(report);
   imatrix.chunks = static_cast<uint32_t>(chunks);
   imatrix.chunk_tokens = static_cast<uint32_t>(std::min(size, total));
+  return imatrix;
+}
+
+StreamOptions StreamsWithin(const LayerWalk& walk, const CalibrationText& text, uint64_t memory_bytes,
+                            const std::string& path) {
+  const uint64_t bytes = text.tokens.size() * static_cast<uint64_t>(walk.config().width) * sizeof(float);
+  StreamOptions options;
+  if (bytes > memory_bytes / 4) options.file = path;
+  return options;
+}
+
+uint64_t WalkMemory(const LayerWalk& walk, const CalibrationText& text, const StreamOptions& stream) {
+  std::map<std::string, uint64_t> layers;
+  uint64_t largest = 0;
+  for (const Weight& weight : walk.map().weights()) {
+    if (!weight.name.starts_with("blk.")) continue;
+    uint64_t& bytes = layers[weight.name.substr(0, weight.name.find('.', 4))];
+    bytes += weight.view.bytes();
+    largest = std::max(largest, bytes);
+  }
+  const uint64_t row = static_cast<uint64_t>(walk.config().width) * sizeof(float);
+  const uint64_t rows = stream.file.empty() ? text.tokens.size() : 2 * static_cast<uint64_t>(text.chunk_tokens);
+  // The layer as packed and its pages in the file; inputs of the widest matrices and the program.
+  return (uint64_t{96} << 20) + 2 * largest + rows * row + 32 * static_cast<uint64_t>(text.chunk_tokens) * row;
+}
+
+Result<Imatrix> CollectImatrix(LayerWalk& walk, const CalibrationText& text, const StreamOptions& options,
+                               const std::function<bool(uint64_t, uint64_t)>& progress, CalibrationReport* report) {
+  HONE_TRY(const auto stream, LayerStream::Make(walk, text, options));
+  Collector collector(walk.map());
+  const InputObserver observer = [&](const std::string& weight, const float* x, int64_t x_stride, int64_t rows,
+                                     int64_t columns) { collector.Add(weight, x, x_stride, rows, columns); };
+  const int layers = walk.config().layers;
+  for (int layer = 0; layer < layers; ++layer) {
+    HONE_RETURN_IF_ERROR(walk.Load(layer, nullptr));
+    for (size_t c = 0; c < stream->chunks(); ++c) {
+      if (progress && !progress(layer * stream->chunks() + c, layers * stream->chunks()))
+        return Error{ErrorCode::kCancelled, "stopped; nothing was written"};
+      stream->Advance(c, observer);
+    }
+    HONE_RETURN_IF_ERROR(stream->status());
+    if (const std::string bad = collector.FindBad(); !bad.empty()) {
+      return InvalidInput(fmt::format("{}: the input of {} is NaN or infinite; the model is damaged or overflows",
+                                      walk.checkpoint().path(), bad));
+    }
+  }
+  report->tokens = stream->tokens();
+  report->chunks = stream->chunks();
+  report->dropped_tokens = stream->dropped_tokens();
+  Imatrix imatrix = collector.Finish(report);
+  imatrix.chunks = static_cast<uint32_t>(report->chunks);
+  imatrix.chunk_tokens = static_cast<uint32_t>(stream->rows(0));
   return imatrix;
 }
 

@@ -32,6 +32,17 @@ struct CalibrationReport {
 Result<Imatrix> CollectImatrix(Model& model, const Checkpoint& checkpoint, const CalibrationText& text,
                                const std::function<bool(uint64_t, uint64_t)>& progress, CalibrationReport* report);
 
+// The same layer by layer: one layer's weights are in memory, and the streams of the text (or a file of them).
+class LayerWalk;
+struct StreamOptions;
+// Where the streams of `text` lie for a job that may take `memory_bytes`: in memory if they take a quarter of it at most, else
+// in a file (`path`).
+StreamOptions StreamsWithin(const LayerWalk& walk, const CalibrationText& text, uint64_t memory_bytes, const std::string& path);
+// Peak memory of a walk over the text that only looks, with these streams.
+uint64_t WalkMemory(const LayerWalk& walk, const CalibrationText& text, const StreamOptions& stream);
+Result<Imatrix> CollectImatrix(LayerWalk& walk, const CalibrationText& text, const StreamOptions& stream,
+                               const std::function<bool(uint64_t, uint64_t)>& progress, CalibrationReport* report);
+
 // One pass of a chunk through the model with a cache of its own. `tokens`: at most max_rows. Whoever observes the
 // model's inputs sees them.
 class ChunkRunner {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/test_shared.h"
+#include "compress/layerwise/layer_stream.h"
 #include "formats/safetensors.h"
 
 namespace hone {
@@ -108,6 +109,31 @@ TEST_F(Collect, ExpertsCountTheirOwnTokens) {
   EXPECT_EQ(tokens, 2.0f * static_cast<float>(ids.size()));  // two experts a token
   EXPECT_EQ(gate.counts, imatrix->entries.at("blk.0.ffn_down_exps.weight").counts);
   EXPECT_FALSE(report.warnings.empty());  // fewer tokens than columns
+}
+
+TEST_F(Collect, LayerByLayerGivesTheSameSums) {
+  HONE_NEED_SHARED(goldens, "goldens/models");
+  for (const std::string name : {"llama", "mixtral", "gemma3"}) {
+    const std::vector<int32_t> ids = Ids(goldens + "/" + name);
+    const int chunk = static_cast<int>(ids.size() / 2);
+    CalibrationReport whole_report, report;
+    const auto whole = Run(goldens + "/" + name, ids, chunk, &whole_report);
+    const auto checkpoint = Checkpoint::Open(goldens + "/" + name);
+    ASSERT_TRUE(whole && checkpoint);
+    const auto walk = LayerWalk::Open(*checkpoint, runtime_, chunk);
+    ASSERT_TRUE(walk) << walk.error().message;
+    const auto layered = CollectImatrix(**walk, {.tokens = ids, .chunk_tokens = chunk}, {.kv = KvType::kF32}, nullptr, &report);
+    ASSERT_TRUE(layered) << layered.error().message;
+    EXPECT_EQ(report.tokens, whole_report.tokens);
+    EXPECT_EQ(report.dropped_tokens, whole_report.dropped_tokens);
+    ASSERT_EQ(layered->entries.size(), whole->entries.size());
+    for (const auto& [entry_name, entry] : whole->entries) {
+      const ImatrixEntry& other = layered->entries.at(entry_name);
+      EXPECT_EQ(other.counts, entry.counts) << name << " " << entry_name;
+      for (size_t i = 0; i < entry.sums.size(); ++i)
+        ASSERT_NEAR(other.sums[i], entry.sums[i], 1e-3 * entry.sums[i] + 1e-6) << name << " " << entry_name << " " << i;
+    }
+  }
 }
 
 TEST_F(Collect, EmptyTextIsRefused) {

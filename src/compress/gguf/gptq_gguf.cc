@@ -115,8 +115,12 @@ class Impl final : public GptqGguf {
     return {};
   }
 
-  uint64_t peak_memory_bytes(const CalibrationText& text, const LayerwiseOptions& options) const override {
-    return LayerwiseMemory(walk_.config(), units_, text, options);
+  uint64_t Fit(const CalibrationText& text, uint64_t bytes, LayerwiseOptions* options) const override {
+    const TensorView& table = walk_.map().Find("token_embd.weight")->view;
+    const uint64_t embedding =
+        embedding_type_ && CanQuantize(*embedding_type_) ? BytesFor(*embedding_type_, table.shape.elements()) : 0;
+    const std::string file = path_ + ".streams";
+    return embedding + FitLayerwise(walk_.config(), units_, text, bytes > embedding ? bytes - embedding : 0, file, options);
   }
   const std::vector<LayerUnit>& units() const override { return units_; }
 
@@ -127,8 +131,8 @@ class Impl final : public GptqGguf {
       fingerprint_ = Fingerprint(unit.name + " " + std::string(Info(types_.at(unit.name)).name), fingerprint_);
     fingerprint_ = Fingerprint(
         {reinterpret_cast<const char*>(text.tokens.data()), text.tokens.size() * sizeof(text.tokens[0])}, fingerprint_);
-    fingerprint_ = Fingerprint(fmt::format("{} {} {} {} {}", text.chunk_tokens, given.damping, given.matrix_by_matrix,
-                                           given.moments_bytes, IsaName(runtime.isa)),
+    fingerprint_ = Fingerprint(fmt::format("{} {} {} {}", text.chunk_tokens, given.damping, given.matrix_by_matrix,
+                                           IsaName(runtime.isa)),
                                fingerprint_);
     HONE_TRY(work_, WorkFile::Open(path_, fingerprint_, resume && WorkFile::Exists(path_)));
     LayerwiseOptions options = given;

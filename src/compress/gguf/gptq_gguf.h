@@ -18,7 +18,8 @@ class GptqGguf {
   static Result<std::unique_ptr<GptqGguf>> Make(LayerWalk& walk, const QuantizePlan& plan, const std::string& path);
   virtual ~GptqGguf() = default;
 
-  virtual uint64_t peak_memory_bytes(const CalibrationText& text, const LayerwiseOptions& options) const = 0;
+  // FitLayerwise for this job; streams that do not fit lie in a file beside the output. The peak.
+  virtual uint64_t Fit(const CalibrationText& text, uint64_t bytes, LayerwiseOptions* options) const = 0;
   // Quantises, or goes on with a job that was stopped.
   virtual Result<LayerwiseReport> Run(const CalibrationText& text, const LayerwiseOptions& options, bool resume,
                                       const Runtime& runtime) = 0;

@@ -111,16 +111,17 @@ class Meter {
     });
     double power = 0;
     for (const double e : errors.back()) power += e;
-    // An error of the embedding or the output reaches every logit at full size; one of a layer's matrices is one of many
-    // that add to the stream.
-    const double weight = info.name.starts_with("blk.") ? 1 : std::max(1, layers_);
     for (size_t p = 0; p < points.size(); ++p) {
       double error = 0;
       for (const double e : errors[p]) error += e;
-      points[p].cost = power > 0 && std::isfinite(error) ? weight * error / power : 0;
+      points[p].cost = power > 0 && std::isfinite(error) ? error / power : 0;
     }
     return points;
   }
+
+  // What an error of this tensor weighs where nobody has measured it: one of the embedding or the output reaches every logit
+  // at full size, one of a layer's matrices is one of many that add to the stream.
+  double Weight(const std::string& name) const { return name.starts_with("blk.") ? 1 : std::max(1, layers_); }
 
  private:
   const TensorSource& source_;
@@ -178,17 +179,78 @@ Result<std::map<std::string, DType>> ApplyRecipe(const std::vector<RecipeLine>& 
   return types;
 }
 
-Result<MixedChoice> ChooseMixed(const TensorSource& source, const Imatrix* imatrix, uint64_t bytes,
-                                const Runtime& runtime) {
+std::map<std::string, DType> ProbeTypes(const TensorSource& source) {
+  std::map<std::string, DType> types;
+  for (const TensorInfo& tensor : source.tensors()) {
+    if (!IsQuantizable(tensor)) continue;
+    for (const DType type : {DType::kQ3_K, DType::kQ4_0}) {
+      if (tensor.shape.back() % Info(type).block_elements != 0) continue;
+      types[tensor.name] = type;
+      break;
+    }
+  }
+  return types;
+}
+
+namespace {
+
+double CostOf(const std::vector<Point>& points, DType type) {
+  for (const Point& point : points) {
+    if (point.type == type) return point.cost;
+  }
+  return 0;
+}
+
+// What a relative error of each tensor costs.
+std::vector<double> Prices(const TensorSource& source, const Meter& meter, const Sensitivity* sensitivity,
+                           const std::vector<std::vector<Point>>& points) {
+  std::vector<double> prices(points.size());
+  if (sensitivity == nullptr || sensitivity->groups.empty()) {
+    for (size_t i = 0; i < prices.size(); ++i) prices[i] = meter.Weight(source.tensors()[i].name);
+    return prices;
+  }
+  std::map<std::string, size_t> index;
+  for (size_t i = 0; i < points.size(); ++i) index[source.tensors()[i].name] = i;
+  const std::map<std::string, DType> probes = ProbeTypes(source);
+  double sum = 0, priced = 0;
+  for (const SensitivityGroup& group : sensitivity->groups) {
+    double errors = 0;
+    for (const std::string& name : group.tensors) errors += CostOf(points[index.at(name)], probes.at(name));
+    // Less than this is what rounding of activations makes of nothing.
+    constexpr double kNoise = 1e-7;
+    const double price = errors > 0 ? std::max(kNoise, group.divergence) / errors : 0;
+    for (const std::string& name : group.tensors) prices[index.at(name)] = price;
+    sum += price * static_cast<double>(group.tensors.size());
+    priced += static_cast<double>(group.tensors.size());
+  }
+  for (double& price : prices) {
+    if (price == 0) price = priced > 0 ? sum / priced : 1;  // what no group has: as the others
+  }
+  return prices;
+}
+
+}  // namespace
+
+Result<MixedChoice> ChooseMixed(const TensorSource& source, const Imatrix* imatrix, const Sensitivity* sensitivity,
+                                uint64_t bytes, const Runtime& runtime) {
   const Meter meter(source, imatrix, runtime);
   MixedChoice choice;
   std::vector<std::vector<Point>> hulls(source.tensors().size());
-  struct Step {
+  for (size_t i = 0; i < hulls.size(); ++i) {
+    if (IsQuantizable(source.tensors()[i])) hulls[i] = meter.Points(i);
+    source.Release(i);
+  }
+  const std::vector<double> prices = Prices(source, meter, sensitivity, hulls);
+  for (size_t i = 0; i < hulls.size(); ++i) {
+    for (Point& point : hulls[i]) point.cost *= prices[i];
+    hulls[i] = LowerHull(std::move(hulls[i]));
+  }
+  struct Offer {
     double gain;  // cost saved a byte
     size_t tensor, point;
-    bool operator<(const Step& other) const { return gain < other.gain; }
+    bool operator<(const Offer& other) const { return gain < other.gain; }
   };
-  std::priority_queue<Step> steps;
+  std::priority_queue<Offer> steps;
   const auto offer = [&](size_t tensor, size_t point) {  // from `point` to the next of the hull
     const auto& hull = hulls[tensor];
     if (point + 1 >= hull.size()) return;
@@ -198,8 +260,6 @@ Result<MixedChoice> ChooseMixed(const TensorSource& source, const Imatrix* imatr
   };
   for (size_t i = 0; i < source.tensors().size(); ++i) {
     const TensorInfo& info = source.tensors()[i];
-    if (IsQuantizable(info)) hulls[i] = LowerHull(meter.Points(i));
-    source.Release(i);
     if (hulls[i].empty()) {
       choice.bytes += info.bytes();
       continue;
@@ -214,7 +274,7 @@ Result<MixedChoice> ChooseMixed(const TensorSource& source, const Imatrix* imatr
                                   choice.bytes, bytes));
   }
   while (!steps.empty()) {
-    const Step step = steps.top();
+    const Offer step = steps.top();
     steps.pop();
     const Point &from = hulls[step.tensor][step.point], &to = hulls[step.tensor][step.point + 1];
     if (choice.bytes + (to.bytes - from.bytes) > bytes) continue;  // a smaller step of another tensor may still fit

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "base/runtime.h"
+#include "compress/gguf/sensitivity.h"
 #include "compress/imatrix/imatrix.h"
 #include "compress/tensor_source.h"
 
@@ -25,18 +26,25 @@ Result<std::vector<RecipeLine>> ParseRecipe(const std::string& text, const std::
 Result<std::map<std::string, DType>> ApplyRecipe(const std::vector<RecipeLine>& lines, const TensorSource& source,
                                                  const std::string& origin);
 
+// The type that MeasureSensitivity quantises a tensor of the file to, for all that are to be quantised: about three bits, an
+// error that shows.
+std::map<std::string, DType> ProbeTypes(const TensorSource& source);
+
 // Types of all quantised tensors so that the file's tensors take at most `bytes`, with the least sum of costs. The cost
-// of a type for a tensor is the relative error of its output, sum_j imp_j e_j^2 / sum_j imp_j w_j^2 over sampled rows
-// (imp: mean squared inputs; 1 without an importance matrix),
-// times the number of layers for embedding and output, whose error reaches every logit at full size.
+// of a type for a tensor grows with the relative error of its output, sum_j imp_j e_j^2 / sum_j imp_j w_j^2 over sampled
+// rows (imp: mean squared inputs; 1 without an importance matrix):
+//  with `sensitivity`: divergence of its group * its error / the group's errors under the probes' types, which is the
+//    divergence that the type brings;
+//  without (nullptr, or no groups): the error, times the number of layers for embedding and output, whose error reaches every
+//    logit at full size.
 // Solved as a knapsack on the lower hull of each tensor's (bytes, cost). Errors: a budget below
 // what the smallest types take.
 struct MixedChoice {
   std::map<std::string, DType> types;
   uint64_t bytes = 0;         // of all tensors
-  double cost = 0;            // sum of costs
+  double cost = 0;            // sum of costs; with sensitivity, the divergence that is expected, in nats a token
 };
-Result<MixedChoice> ChooseMixed(const TensorSource& source, const Imatrix* imatrix, uint64_t bytes,
-                                const Runtime& runtime);
+Result<MixedChoice> ChooseMixed(const TensorSource& source, const Imatrix* imatrix, const Sensitivity* sensitivity,
+                                uint64_t bytes, const Runtime& runtime);
 
 }  // namespace hone

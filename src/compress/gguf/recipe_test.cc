@@ -45,14 +45,14 @@ TEST_F(MixedTest, BudgetsAreKeptAndUsed) {
   double before = HUGE_VAL;
   for (const double share : {0.18, 0.25, 0.3, 0.45}) {
     const uint64_t budget = static_cast<uint64_t>(share * static_cast<double>(all));
-    const auto choice = ChooseMixed(**source, nullptr, budget, runtime_);
+    const auto choice = ChooseMixed(**source, nullptr, nullptr, budget, runtime_);
     ASSERT_TRUE(choice) << choice.error().message;
     EXPECT_LE(choice->bytes, budget);
     EXPECT_GT(choice->bytes + largest / 4, budget);  // one step of the largest tensor is all that may be left
     EXPECT_LT(choice->cost, before);
     before = choice->cost;
   }
-  EXPECT_FALSE(ChooseMixed(**source, nullptr, all / 20, runtime_));
+  EXPECT_FALSE(ChooseMixed(**source, nullptr, nullptr, all / 20, runtime_));
   const auto lines = ParseRecipe("*ffn_down* Q8_0\nblk.1.ffn_down.weight Q2_K", "r");
   ASSERT_TRUE(lines);
   const auto types = ApplyRecipe(*lines, **source, "r");
@@ -61,6 +61,56 @@ TEST_F(MixedTest, BudgetsAreKeptAndUsed) {
   EXPECT_EQ(types->at("blk.1.ffn_down.weight"), DType::kQ2_K);
   EXPECT_EQ(types->count("blk.0.attn_q.weight"), 0u);
   EXPECT_FALSE(ApplyRecipe(*ParseRecipe("nothing Q8_0", "r"), **source, "r"));
+}
+
+TEST(Sensitivity, DivergenceOfLogitsIsTheSum) {
+  // p = (1/2, 1/4, 1/4), q = (1/4, 1/4, 1/2): 1/2 log 2 - 1/4 log 2.
+  const float p[] = {std::log(2.0f), 0, 0}, q[] = {5, 5, 5 + std::log(2.0f)};
+  EXPECT_NEAR(LogitDivergence(p, q, 3), 0.25 * std::log(2.0), 1e-6);
+  EXPECT_NEAR(LogitDivergence(q, q, 3), 0, 1e-7);
+}
+
+TEST_F(MixedTest, WhatMattersIsMeasuredAndPaidFor) {
+  const auto checkpoint = Checkpoint::Open(HONE_SOURCE_DIR "/assets/builtin/main");
+  ASSERT_TRUE(checkpoint);
+  const auto source = SourceFromFolder(*checkpoint, {});
+  ASSERT_TRUE(source);
+  const auto walk = LayerWalk::Open(*checkpoint, runtime_, 512);
+  ASSERT_TRUE(walk);
+  CalibrationText text{.chunk_tokens = 512};
+  for (int i = 0; i < 512; ++i) text.tokens.push_back(i * 7919 % (*walk)->config().vocab);
+  const std::string up = "blk.1.ffn_up.weight", down = "blk.0.ffn_down.weight", table = "token_embd.weight";
+  const auto measure = [&](const std::map<std::string, DType>& probes, uint64_t memory, double flops = 1e15) {
+    SensitivityOptions options{.probes = probes, .work_path = TestPath("sensitivity"), .memory_bytes = memory};
+    options.budget_flops = flops;
+    auto measured = MeasureSensitivity(**walk, text, options, runtime_);
+    HONE_CHECK(measured.has_value());
+    std::map<std::string, double> divergence;
+    for (const SensitivityGroup& group : measured->groups) {
+      for (const std::string& name : group.tensors) divergence[name] = group.divergence;
+    }
+    return divergence;
+  };
+  const auto coarse = measure({{up, DType::kQ3_K}, {down, DType::kQ3_K}, {table, DType::kQ3_K}}, 0);
+  ASSERT_EQ(coarse.size(), 3u);
+  const auto fine = measure({{up, DType::kQ8_0}, {down, DType::kQ8_0}, {table, DType::kQ8_0}}, 0);
+  for (const auto& [name, divergence] : coarse) {
+    EXPECT_GT(divergence, 0) << name;
+    EXPECT_LT(fine.at(name), divergence / 10) << name;  // a thirtieth of the error, squared
+  }
+  EXPECT_EQ(measure({{up, DType::kQ3_K}, {down, DType::kQ3_K}, {table, DType::kQ3_K}}, 1), coarse);  // streams in files
+  EXPECT_TRUE(measure({{up, DType::kQ3_K}}, 0, 1).empty());                                        // no budget
+
+  // A tensor that is dear gets bits that a cheap one of the same shape does not get.
+  Sensitivity made;
+  for (const auto& [name, type] : ProbeTypes(**source)) made.groups.push_back({{name}, name == up ? 10.0 : 1e-3});
+  uint64_t all = 0;
+  for (const TensorInfo& info : (*source)->tensors()) all += info.bytes();
+  const auto choice = ChooseMixed(**source, nullptr, &made, all / 4, runtime_);
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(choice->types.at(up), DType::kQ8_0);
+  EXPECT_NE(choice->types.at("blk.0.ffn_up.weight"), DType::kQ8_0);
+  EXPECT_LE(choice->bytes, all / 4);
 }
 
 }  // namespace

@@ -11,26 +11,15 @@
 #include <set>
 
 #include "base/check.h"
-#include "cache/block_pool.h"
-#include "cache/kv_cache.h"
+#include "compress/layerwise/layer_stream.h"
+#include "compress/read_matrix.h"
 #include "kernels/dense/subtract.h"
-#include "kernels/dequantize/dequantize.h"
 #include "tensor/float16.h"
 
 namespace hone {
 namespace {
 
 constexpr int64_t kSampledRows = 64;  // of a unit, for its output error
-
-// One layer's cache, whatever the layer's index.
-class OneLayer final : public KvLayers {
- public:
-  explicit OneLayer(const KvCache& cache) : cache_(cache) {}
-  KvView View(int, const int32_t* blocks) const override { return cache_.View(0, blocks); }
-
- private:
-  const KvCache& cache_;
-};
 
 void StoreRows(DType type, const float* from, int64_t n, std::byte* to) {
   if (type == DType::kF32) return void(std::memcpy(to, from, n * sizeof(float)));
@@ -48,16 +37,13 @@ class Job {
         codec_(codec),
         options_(options),
         work_(work),
-        runtime_(runtime),
-        cache_({KvType::kBF16, 1, walk.config().kv_heads, walk.config().head_width,
-                BlockPool::BlocksFor(text.chunk_tokens)}),
-        layers_(cache_),
-        blocks_(cache_.shape().blocks) {
-    std::iota(blocks_.begin(), blocks_.end(), 0);
-  }
+        runtime_(runtime) {}
 
   Result<LayerwiseReport> Run() {
-    HONE_RETURN_IF_ERROR(EmbedText());
+    HONE_TRY(stream_, LayerStream::Make(walk_, text_, StreamOptions{.embedding = options_.embedding, .file = options_.stream_file}));
+    report_.tokens = stream_->tokens();
+    report_.chunks = stream_->chunks();
+    report_.dropped_tokens = stream_->dropped_tokens();
     report_.units.resize(units_.size());
     resumed_ = work_.pieces().size();
     if (resumed_ > units_.size()) return InvalidInput("the work file holds more than this job; start again");
@@ -94,24 +80,6 @@ class Job {
     return options_.progress((layer + share) / layers, fmt::format("layer {} of {}: {}", layer + 1, layers, what));
   }
 
-  Result<void> EmbedText() {
-    const uint64_t size = static_cast<uint64_t>(text_.chunk_tokens), total = text_.tokens.size();
-    report_.chunks = total == 0 ? 0 : std::max<uint64_t>(1, total / size);
-    if (report_.chunks == 0) return InvalidInput("the calibration text holds no tokens");
-    const int64_t width = walk_.config().width;
-    for (uint64_t c = 0; c < report_.chunks; ++c) {
-      std::vector<int32_t> chunk(text_.tokens.begin() + c * size,
-                                 text_.tokens.begin() + std::min(total, (c + 1) * size));
-      if (c > 0 && text_.bos >= 0) chunk[0] = text_.bos;
-      chunk_rows_.push_back(static_cast<int>(chunk.size()));
-      x_.resize((report_.tokens + chunk.size()) * width);
-      walk_.Embed(chunk, options_.embedding, x_.data() + report_.tokens * width);
-      report_.tokens += chunk.size();
-    }
-    report_.dropped_tokens = total - report_.tokens;
-    return {};
-  }
-
   // What the layer's matrices are now: quantised where that is done.
   TensorView Replacement(const Weight& weight) const {
     for (const auto& [i, tensor] : replaced_) {
@@ -134,13 +102,10 @@ class Job {
   Result<void> Advance(int layer) {
     replace_below_ = units_.size();
     HONE_RETURN_IF_ERROR(LoadLayer(layer));
-    const int64_t width = walk_.config().width;
-    float* x = x_.data();
-    for (size_t c = 0; c < chunk_rows_.size(); ++c) {
-      if (!Tell(layer, 0.85 + 0.15 * static_cast<double>(c) / static_cast<double>(chunk_rows_.size()), "running on"))
+    for (size_t c = 0; c < stream_->chunks(); ++c) {
+      if (!Tell(layer, 0.85 + 0.15 * static_cast<double>(c) / static_cast<double>(stream_->chunks()), "running on"))
         return Stopped();
-      walk_.Run(x, chunk_rows_[c], layers_, blocks_.data(), nullptr);
-      x += chunk_rows_[c] * width;
+      stream_->Advance(c);
     }
     return {};
   }
@@ -172,7 +137,7 @@ class Job {
     size_t at = begin;
     for (const auto& inputs : passes) {
       // What a pass sees does not depend on where an earlier run was stopped.
-      replace_below_ = at;
+      replace_below_ = options_.matrix_by_matrix ? at : begin;
       while (at < end && std::find(inputs.begin(), inputs.end(), units_[at].input) != inputs.end()) ++at;
       if (at <= resumed_) continue;
       HONE_RETURN_IF_ERROR(LoadLayer(layer));
@@ -211,15 +176,10 @@ class Job {
       HONE_CHECK(found->second->columns() == columns);
       found->second->Add(x, stride, rows);
     };
-    const int64_t width = walk_.config().width;
-    std::vector<float> x;
-    const float* from = x_.data();
-    for (size_t c = 0; c < chunk_rows_.size(); ++c) {
-      const double part = static_cast<double>(c) / static_cast<double>(chunk_rows_.size());
+    for (size_t c = 0; c < stream_->chunks(); ++c) {
+      const double part = static_cast<double>(c) / static_cast<double>(stream_->chunks());
       if (!Tell(layer, done + share * part, "reading inputs")) return Stopped();
-      x.assign(from, from + chunk_rows_[c] * width);
-      walk_.Run(x.data(), chunk_rows_[c], layers_, blocks_.data(), observer);
-      from += chunk_rows_[c] * width;
+      stream_->Look(c, observer);
     }
     for (auto& [input, moments] : moments_) {
       moments->Finish();
@@ -229,29 +189,6 @@ class Job {
       }
     }
     return {};
-  }
-
-  Result<std::vector<float>> ReadWeights(const LayerUnit& unit) const {
-    std::vector<float> w(static_cast<size_t>(unit.rows() * unit.columns()));
-    std::vector<int64_t> bad(runtime_.threads->count(), -1);
-    runtime_.threads->Run([&](int worker) {
-      const auto [begin, end] = runtime_.threads->Range(static_cast<size_t>(unit.rows()), 1, worker);
-      for (size_t r = begin; r < end; ++r) {
-        float* row = w.data() + static_cast<int64_t>(r) * unit.columns();
-        DequantizeRow(unit.view.type, unit.view.data + r * unit.view.row_bytes(), unit.columns(), row);
-        for (int64_t i = 0; i < unit.columns(); ++i) {
-          if (!std::isfinite(row[i]) && bad[worker] < 0) bad[worker] = static_cast<int64_t>(r) * unit.columns() + i;
-        }
-      }
-    });
-    walk_.checkpoint().Release(unit.view);
-    for (const int64_t at : bad) {
-      if (at < 0) continue;
-      return InvalidInput(fmt::format(
-          "{}: {}: row {}, column {} is {}; the model is damaged, nothing can be made of it",
-          walk_.checkpoint().path(), unit.name, at / unit.columns(), at % unit.columns(), w[at]));
-    }
-    return w;
   }
 
   const GptqFactor& Factor(size_t i, const SecondMoments* moments) {
@@ -280,7 +217,8 @@ class Job {
                       : factor.fallback == GptqFallback::kRounding       ? UnitFallback::kRounding
                       : factor.fallback == GptqFallback::kMoreDamping    ? UnitFallback::kMoreDamping
                                                                          : UnitFallback::kNone;
-    HONE_TRY(const std::vector<float> w, ReadWeights(unit));
+    HONE_TRY(const std::vector<float> w,
+             ReadFiniteMatrix(walk_.checkpoint(), unit.view, unit.name, *runtime_.threads));
     std::vector<std::byte> piece(codec_.piece_bytes(unit));
     HONE_RETURN_IF_ERROR(codec_.Encode(unit, w, factor, piece));
     std::vector<float> back(w.size());
@@ -382,14 +320,10 @@ class Job {
   const LayerwiseOptions& options_;
   WorkFile& work_;
   const Runtime& runtime_;
-  const KvCache cache_;
-  const OneLayer layers_;
-  std::vector<int32_t> blocks_;
+  std::unique_ptr<LayerStream> stream_;
   LayerwiseReport report_;
   size_t resumed_ = 0;
   std::shared_ptr<const MappedFile> earlier_;
-  std::vector<float> x_;         // [tokens][D]: all sequences before the current layer
-  std::vector<int> chunk_rows_;
   std::map<size_t, Tensor> replaced_;  // quantised units of the layer, as they read back
   size_t replace_below_ = 0;           // the units that the layer is loaded with as quantised
   std::map<std::string, std::unique_ptr<SecondMoments>> moments_;
@@ -442,23 +376,39 @@ std::vector<LayerUnit> ListLayerUnits(const WeightMap& map, bool split) {
 
 uint64_t LayerwiseMemory(const ModelConfig& config, const std::vector<LayerUnit>& units, const CalibrationText& text,
                          const LayerwiseOptions& options) {
-  const uint64_t stream = text.tokens.size() * static_cast<uint64_t>(config.width) * 4;
-  uint64_t layer = 0, all = 0, largest = 0, factor = 0;
+  const uint64_t row = static_cast<uint64_t>(config.width) * 4;
+  const uint64_t stream = row * (options.stream_file.empty() ? text.tokens.size() : 2 * static_cast<uint64_t>(text.chunk_tokens));
+  uint64_t layer = 0, all = 0, one = 0, largest = 0, factor = 0;
   int at = -1;
   std::set<std::string> seen;
   uint64_t layer_bytes = 0, moments = 0;
   for (const LayerUnit& unit : units) {
     if (unit.layer != at) layer_bytes = moments = 0, at = unit.layer, seen.clear();
     layer_bytes += 2 * unit.view.bytes();  // packed, and its replacement
-    if (seen.insert(unit.input).second) moments += SecondMoments::BytesFor(unit.columns());
+    const uint64_t n = static_cast<uint64_t>(unit.columns()), sums = SecondMoments::BytesFor(unit.columns());
+    if (seen.insert(unit.input).second) moments += sums;
     layer = std::max(layer, layer_bytes);
     all = std::max(all, moments);
+    one = std::max(one, sums);
     largest = std::max<uint64_t>(largest, static_cast<uint64_t>(unit.rows() * unit.columns()) * 16);
-    const uint64_t n = static_cast<uint64_t>(unit.columns());
     factor = std::max(factor, n * n * 12);
   }
-  if (options.moments_bytes > 0) all = std::min(all, std::max(options.moments_bytes, factor / 3));
+  if (options.moments_bytes > 0) all = std::min(all, std::max(options.moments_bytes, one));
   return (uint64_t{96} << 20) + stream + layer + all + factor + largest;
+}
+
+uint64_t FitLayerwise(const ModelConfig& config, const std::vector<LayerUnit>& units, const CalibrationText& text,
+                      uint64_t bytes, const std::string& file, LayerwiseOptions* options) {
+  uint64_t peak = LayerwiseMemory(config, units, text, *options);
+  if (peak <= bytes) return peak;
+  options->stream_file = file;
+  peak = LayerwiseMemory(config, units, text, *options);
+  if (peak <= bytes) return peak;
+  options->moments_bytes = 1;  // one input at a time
+  const uint64_t least = LayerwiseMemory(config, units, text, *options);
+  if (least >= bytes) return least;
+  options->moments_bytes = bytes - least;  // what is left goes to more of them
+  return LayerwiseMemory(config, units, text, *options);
 }
 
 Result<LayerwiseReport> QuantizeLayers(LayerWalk& walk, const std::vector<LayerUnit>& units,

@@ -72,6 +72,7 @@ struct LayerwiseOptions {
   uint64_t moments_bytes = 0;     // most for the sums of one pass over the text; 0: no limit. More passes beyond it
   double least_share = 0.005;     // experts that see a smaller share of the tokens are rounded to nearest
   const TensorView* embedding = nullptr;  // in place of the file's
+  std::string stream_file;        // the text's streams lie in a file of this name (StreamOptions); "": in memory
   std::function<bool(double share, const std::string& what)> progress;  // false stops with kCancelled
 };
 
@@ -84,6 +85,11 @@ struct LayerwiseReport {
 // Peak memory beyond the file's pages.
 uint64_t LayerwiseMemory(const ModelConfig& config, const std::vector<LayerUnit>& units, const CalibrationText& text,
                          const LayerwiseOptions& options);
+
+// Chooses where the streams lie (`file`) and how many sums are collected at once so that the peak is at most `bytes`; what is
+// quantised does not depend on it. The peak, which is more than `bytes` where nothing helps.
+uint64_t FitLayerwise(const ModelConfig& config, const std::vector<LayerUnit>& units, const CalibrationText& text,
+                      uint64_t bytes, const std::string& file, LayerwiseOptions* options);
 
 // Errors: weights or inputs that are not finite (named), no text, a stop.
 Result<LayerwiseReport> QuantizeLayers(LayerWalk& walk, const std::vector<LayerUnit>& units,

@@ -138,18 +138,47 @@ TEST_F(LayerwiseTest, AJobStoppedAnywhereGoesOnToTheSameBytes) {
   }
 }
 
-TEST_F(LayerwiseTest, SumsThatDoNotFitInMemoryTakeMorePasses) {
+TEST_F(LayerwiseTest, LittleMemoryMakesTheSameBytes) {
   HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
   const CalibrationText text = Text(288, 4);
   const LinearScheme scheme{"gptq", "gptq", 4, 32, true, "group"};
+  const std::string file = "/model.safetensors";
   ASSERT_TRUE(Quantize(base, scheme, text, Fresh("layerwise_one_pass")));
-  LayerwiseOptions options{.moments_bytes = 1};
-  ASSERT_TRUE(Quantize(base, scheme, text, Fresh("layerwise_passes"), options));
-  options.matrix_by_matrix = true;
-  ASSERT_TRUE(Quantize(base, scheme, text, Fresh("layerwise_true"), options));
-  EXPECT_TRUE(Bytes(TestPath("layerwise_passes") + "/model.safetensors") ==
-              Bytes(TestPath("layerwise_true") + "/model.safetensors"));
-  EXPECT_FALSE(Bytes(TestPath("layerwise_passes") + "/model.safetensors").empty());
+  // One input at a time, the text's streams in a file.
+  const std::string streams = TestPath("layerwise_streams");
+  ASSERT_TRUE(Quantize(base, scheme, text, Fresh("layerwise_passes"), {.moments_bytes = 1, .stream_file = streams}));
+  EXPECT_FALSE(Bytes(TestPath("layerwise_passes") + file).empty());
+  EXPECT_TRUE(Bytes(TestPath("layerwise_passes") + file) == Bytes(TestPath("layerwise_one_pass") + file));
+  for (const auto& entry : fs::directory_iterator(fs::path(streams).parent_path()))
+    EXPECT_EQ(entry.path().string().find(streams), std::string::npos) << entry.path();
+  // Matrices that see those before them quantised are another matter.
+  ASSERT_TRUE(Quantize(base, scheme, text, Fresh("layerwise_true"), {.matrix_by_matrix = true}));
+  EXPECT_FALSE(Bytes(TestPath("layerwise_true") + file) == Bytes(TestPath("layerwise_one_pass") + file));
+  const auto refused = Quantize(base, scheme, text, Fresh("layerwise_refused"), {.stream_file = "/no/such/folder/x"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kIo);
+}
+
+TEST_F(LayerwiseTest, APlanFitsWhatItIsGivenOrSaysWhatItNeeds) {
+  HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
+  const auto checkpoint = Checkpoint::Open(base);
+  ASSERT_TRUE(checkpoint);
+  const auto walk = LayerWalk::Open(*checkpoint, runtime_, 64);
+  ASSERT_TRUE(walk);
+  const auto units = ListLayerUnits((*walk)->map(), false);
+  const CalibrationText text = Text(288, 4000);
+  LayerwiseOptions options;
+  const uint64_t free = FitLayerwise((*walk)->config(), units, text, UINT64_MAX, "s", &options);
+  EXPECT_TRUE(options.stream_file.empty() && options.moments_bytes == 0);
+  const uint64_t less = FitLayerwise((*walk)->config(), units, text, free - 1, "s", &options);
+  EXPECT_EQ(options.stream_file, "s");
+  EXPECT_EQ(options.moments_bytes, 0u);
+  EXPECT_LT(less, free);
+  LayerwiseOptions tight;
+  EXPECT_LE(FitLayerwise((*walk)->config(), units, text, less - 1, "s", &tight), less - 1);
+  EXPECT_GT(tight.moments_bytes, 0u);
+  LayerwiseOptions none;
+  EXPECT_GT(FitLayerwise((*walk)->config(), units, text, 1, "s", &none), 1u);
 }
 
 TEST_F(LayerwiseTest, ExpertsThatSawLittleAreRoundedAndNamed) {
