@@ -119,6 +119,7 @@ class BenchCommand : public Command {
     ProgressLine progress("loading " + model.name, flags.progress());
     LoadOptions load = LoadFor(plan, flags.exact);
     load.deterministic = flags.deterministic;
+    load.packed_cache = flags.packed_cache_folder();
     load.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
     HONE_TRY(model.model, Model::Load(model.checkpoint, runtime, load));
     model.load_s = runtime.clock->Now() - start_s;

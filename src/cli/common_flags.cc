@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/user_path.h"
 #include "cli/flags.h"
 
 namespace hone {
@@ -18,6 +19,10 @@ Result<KvType> CommonFlags::kv_type(KvType usual) const {
   if (kv == "bf16") return KvType::kBF16;
   if (kv == "int8") return KvType::kI8;
   return UsageError("--kv '" + kv + "' is not known; use f32, f16, bf16 or int8");
+}
+
+std::string CommonFlags::packed_cache_folder() const {
+  return packed_cache ? UserPath(UserFolder::kCache, "packed") : "";
 }
 
 bool CommonFlags::progress() const { return !quiet && isatty(STDERR_FILENO) != 0; }
@@ -38,6 +43,9 @@ void AddCommonFlags(Flags& flags, CommonFlags* common) {
   flags.AddSwitch("--exact", common->exact, "32-bit activations everywhere, also with quantised weights; slower")->group(group);
   flags.AddSwitch("--deterministic", common->deterministic,
                "the same bits whatever the batch, the chunks and the cache hits; seed 0 unless --seed is given; slower prompts with AMX")->group(group);
+  flags.AddSwitch("--packed-cache", common->packed_cache,
+               "keep the weights as kernels want them in ~/.cache/hone/packed (as large as the model) and map them on the next start")
+      ->group(group);
   flags.Add("--pre", common->pre, "force a pre-tokenizer kind when a GGUF names none or an unknown one")->group(group);
   flags.AddSwitch("--json", common->json, "the result as one JSON object (JSON lines where it streams)")->group(group);
   flags.AddSwitch("--quiet", common->quiet, "no progress and no statistics on stderr")->group(group);

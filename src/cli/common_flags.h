@@ -23,6 +23,7 @@ struct CommonFlags {
   std::optional<uint64_t> seed;
   bool exact = false;
   bool deterministic = false;
+  bool packed_cache = false;
   std::string pre;            // forces a pre-tokenizer kind; "" as the model says
   bool json = false;
   bool quiet = false;
@@ -31,6 +32,7 @@ struct CommonFlags {
   // What --kv says, `usual` if it is not given.
   Result<KvType> kv_type(KvType usual = KvType::kBF16) const;
   std::string kv_name() const { return kv.empty() ? "bf16" : kv; }
+  std::string packed_cache_folder() const;  // LoadOptions::packed_cache; "": --packed-cache is not given, or there is no place
   bool progress() const;      // stderr is a terminal and --quiet is not given
 };
 

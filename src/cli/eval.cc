@@ -133,6 +133,7 @@ class EvalCommand : public Command {
     load.max_context = window;
     load.exact = flags.exact;
     load.deterministic = flags.deterministic;
+    load.packed_cache = flags.packed_cache_folder();
     load.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
     HONE_TRY(loaded.model, Model::Load(loaded.checkpoint, owner.runtime(), load));
     return loaded;

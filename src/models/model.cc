@@ -9,6 +9,7 @@
 #include "models/blocks.h"
 #include "models/config_reader.h"
 #include "models/family.h"
+#include "models/packed_cache.h"
 #include "models/quantized/quantized_folder.h"
 #include "models/weights.h"
 
@@ -105,10 +106,18 @@ class Decoder final : public Model {
   }
 
   Result<void> LoadFrom(const WeightMap& map) {
-    const WeightLoadOptions load{
-        .pack = PackOptionsOf(),
-        .progress = options_.progress};
+    WeightLoadOptions load{.pack = PackOptionsOf(), .progress = options_.progress};
+    PackedCacheFile cache;
+    if (!options_.packed_cache.empty()) {
+      cache = FindPackedCache(*checkpoint_, options_.exact, options_.packed_cache);
+      packed_ = OpenPackedCache(cache, PanelBytes(map, config_, load.pack));
+      if (packed_ != nullptr) load.panels = PanelsOf(*packed_);
+    }
     HONE_TRY(weights_, LoadWeights(*checkpoint_, map, config_, load, *runtime_.threads));
+    if (!cache.path.empty() && packed_ == nullptr) {
+      const auto kept = WritePackedCache(cache, {weights_.panels.data(), weights_.panels.size()});
+      if (!kept) runtime_.log->Warn("packed weights are not kept: {}", kept.error().message);
+    }
     LinkInReadingOrder(weights_);
     for (const LayerWeights& layer : weights_.layers) CollectInputOrders(layer, orders_);
     if (weights_.output_columns != nullptr) orders_.emplace(&weights_.output, weights_.output_columns.get());
@@ -166,6 +175,7 @@ class Decoder final : public Model {
   const Family& family_;
   RopeTables ropes_;
   StepScratch scratch_;
+  std::shared_ptr<const MappedFile> packed_;  // where the weights lie, if they were packed before
   ModelWeights weights_;
   InputWatch watch_;
   InputOrders orders_;

@@ -84,6 +84,9 @@ struct LoadOptions {
   bool exact = false;   // F32 activations everywhere, also for quantised weights
   bool deterministic = false;  // a row's result does not depend on how many rows a step has; slower
   int max_context = 0;  // rope tables reach this far; 0: config().context
+  // Folder where packed weights are kept (packed_cache.h): mapped from there on the next start, written after packing else; that it
+  // cannot be written is a warning. Empty: none.
+  std::string packed_cache = {};
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)>
       progress;  // called from the loading thread; may be empty
 };

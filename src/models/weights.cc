@@ -24,6 +24,9 @@ namespace {
 // gains is measured in docs/kernels-matmul.md, "Two input terms".
 constexpr int kFineInput = 2;
 
+// Matrices begin at whole cache lines.
+size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 class Loader {
  public:
   Loader(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,
@@ -34,8 +37,15 @@ class Loader {
 
   Result<ModelWeights> Load() {
     ModelWeights all;
-    all.panels = Buffer(PanelBytes());
-    place_ = {all.panels.data(), all.panels.size()};
+    const size_t panel_bytes = PanelBytes(map_, config_, options_.pack);
+    packed_ = !options_.panels.empty();
+    if (packed_) {
+      HONE_CHECK(options_.panels.size() == panel_bytes && !options_.replace);
+      place_ = {const_cast<std::byte*>(options_.panels.data()), panel_bytes};  // Pack writes nothing there
+    } else {
+      all.panels = Buffer(panel_bytes);
+      place_ = {all.panels.data(), panel_bytes};
+    }
     const Weight* embedding = map_.Find("token_embd.weight");
     HONE_CHECK(embedding != nullptr);
     all.embedding = embedding->view;
@@ -60,22 +70,6 @@ class Loader {
   }
 
  private:
-  static size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-  DType TypeOf(const Weight& weight) const {
-    return weight.quantized != nullptr ? weight.quantized->type(options_.pack.exact) : weight.view.type;
-  }
-
-  // What all matrices take.
-  size_t PanelBytes() const {
-    size_t bytes = 0;
-    for (const Weight& weight : map_.weights()) {
-      const bool packed = weight.view.shape.rank() == 2 && (config_.tied_embeddings || weight.name != "token_embd.weight");
-      if (packed) bytes += Aligned(PackedMatrix::BytesOf(TypeOf(weight), weight.view.shape[0], weight.view.shape[1]));
-    }
-    return bytes;
-  }
-
   Result<void> LoadLayer(int index, LayerWeights& layer) {
     layer.index = index;
     layer.config = &config_.layer[index];
@@ -126,14 +120,20 @@ class Loader {
     pack.input_terms = input_terms;
     pack.deterministic = pack.deterministic || deterministic;
     pack.place = place_;
+    pack.packed = packed_;
     TensorView source = options_.replace ? options_.replace(*weight) : TensorView();
     Tensor transcoded;  // of one matrix at a time, gone when it is packed
     if (!source && weight->quantized != nullptr) {
-      HONE_TRY(transcoded, weight->quantized->Transcode(weight->first_row, weight->view.shape[0], pack.exact, threads_));
-      source = transcoded.view();
+      source = {weight->quantized->type(pack.exact), weight->view.shape};
+      if (!packed_) {
+        HONE_TRY(transcoded, weight->quantized->Transcode(weight->first_row, weight->view.shape[0], pack.exact, threads_));
+        source = transcoded.view();
+      }
       linear.columns = Shared(weight->quantized->order(pack.exact));
+    } else if (!source) {
+      source = weight->view;
     }
-    HONE_TRY(linear.weight, PackedMatrix::Pack(source ? source : weight->view, pack, threads_)
+    HONE_TRY(linear.weight, PackedMatrix::Pack(source, pack, threads_)
                                 .Context(fmt::format("{}: tensor {}", checkpoint_.path(), weight->file_name)));
     bytes_ += linear.weight.bytes();
     place_ = place_.subspan(std::min(place_.size(), Aligned(linear.weight.bytes())));
@@ -164,11 +164,22 @@ class Loader {
   ThreadPool& threads_;
   std::string prefix_;
   std::span<std::byte> place_;  // for the matrices to come
+  bool packed_ = false;         // they are there already
   std::shared_ptr<const std::vector<int32_t>> last_columns_;
   uint64_t bytes_ = 0, done_bytes_ = 0, total_bytes_ = 0;
 };
 
 }  // namespace
+
+size_t PanelBytes(const WeightMap& map, const ModelConfig& config, const PackOptions& pack) {
+  size_t bytes = 0;
+  for (const Weight& weight : map.weights()) {
+    const bool packed = weight.view.shape.rank() == 2 && (config.tied_embeddings || weight.name != "token_embd.weight");
+    const DType type = weight.quantized != nullptr ? weight.quantized->type(pack.exact) : weight.view.type;
+    if (packed) bytes += Aligned(PackedMatrix::BytesOf(type, weight.view.shape[0], weight.view.shape[1]));
+  }
+  return bytes;
+}
 
 Result<ModelWeights> LoadWeights(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,
                                  const WeightLoadOptions& options, ThreadPool& threads) {

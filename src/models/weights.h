@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -58,7 +59,7 @@ struct ModelWeights {
   std::vector<float> output_norm;  // [D]
   PackedMatrix output;             // [V, D]; packed from the embedding where they are tied
   std::shared_ptr<const std::vector<int32_t>> output_columns;  // as Linear::columns
-  Buffer panels;                   // where the matrices lie, one after the other
+  Buffer panels;                   // where the matrices lie, one after the other; empty: in WeightLoadOptions::panels
 
   uint64_t bytes = 0;  // resident: packed matrices and vectors
 };
@@ -68,7 +69,13 @@ struct WeightLoadOptions {
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
   // A matrix for which this gives a view is packed from there in place of the file. May be empty.
   std::function<TensorView(const Weight&)> replace;
+  // What ModelWeights::panels held after an earlier LoadWeights of the same checkpoint and options, PanelBytes of it: nothing is
+  // packed, and the weights point into it. Empty: packed from the checkpoint.
+  std::span<const std::byte> panels = {};
 };
+
+// Bytes of ModelWeights::panels.
+size_t PanelBytes(const WeightMap& map, const ModelConfig& config, const PackOptions& pack);
 
 // `config` must outlive the weights (layers point into it). Errors name the file and the tensor.
 Result<ModelWeights> LoadWeights(const Checkpoint& checkpoint, const WeightMap& map, const ModelConfig& config,

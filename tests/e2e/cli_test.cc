@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
@@ -55,6 +56,31 @@ TEST(Cli, WrongUsageIsTwoAndSuggests) {
                             "--host x.y"}) {
     EXPECT_EQ(Hone(std::string("serve builtin --port 0 ") + flags).code, 2) << flags;
   }
+}
+
+// What is mapped from the cache is what is computed with: the same answer, and another one where the file was tampered with.
+TEST(Cli, PackedWeightsAreKeptAndMapped) {
+  const std::string cache = TempPath("packed"), before = "XDG_CACHE_HOME='" + cache + "'";
+  std::filesystem::remove_all(cache);
+  const std::string run = "run builtin -p 'What is 2 + 2?' -n 8 --temperature 0 --ignore-eos --json";
+  const auto answer = [&](const std::string& flags) {
+    const Outcome outcome = Hone(run + flags, before);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out)["ids"];
+  };
+  const nlohmann::json plain = answer("");
+  EXPECT_FALSE(std::filesystem::exists(cache + "/hone/packed"));
+  EXPECT_EQ(answer(" --packed-cache"), plain);
+  std::string file;
+  for (const auto& entry : std::filesystem::directory_iterator(cache + "/hone/packed")) file = entry.path();
+  ASSERT_NE(file, "");
+  EXPECT_EQ(answer(" --packed-cache"), plain);
+  {
+    std::fstream panels(file, std::ios::binary | std::ios::in | std::ios::out);
+    panels.seekp(4096);
+    panels << std::string(std::filesystem::file_size(file) - 4096, '\0');
+  }
+  EXPECT_NE(answer(" --packed-cache"), plain);
 }
 
 TEST(Cli, BadInputIsThreeAndNamesTheFile) {

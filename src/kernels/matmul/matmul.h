@@ -33,6 +33,10 @@ namespace hone {
 struct MatmulKernel;    // kernel.h
 struct Bf16Arithmetic;  // many_rows.h
 
+// Number of the way in which weights lie in panels (panel_format.h). Raised when the bytes of any panel change: files of panels
+// carry it (models/packed_cache.h).
+inline constexpr uint32_t kPanelLayout = 1;
+
 struct PackOptions {
   Isa isa = Isa::kScalar;  // kernels of at most this level; the CPU must have it
   bool exact = false;      // F32 activations with low-bit weights too: slower, no activation rounding
@@ -44,6 +48,8 @@ struct PackOptions {
   // Memory for the panels, 64-byte aligned, untouched, that outlives the matrix. If they do not fit (BytesOf), they get their own.
   // Matrices that lie side by side fill their huge pages.
   std::span<std::byte> place = {};
+  // `place` holds the panels of this very weight: nothing is written, and only the weight's type and shape are looked at.
+  bool packed = false;
 };
 
 // True if Pack takes this weight type.

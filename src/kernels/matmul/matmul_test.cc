@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/digest.h"
 #include "kernels/dequantize/dequantize.h"
 #include "kernels/matmul/kernel.h"
 #include "kernels/matmul/ref.h"
@@ -367,6 +368,25 @@ TEST(Matmul, ManySmallJobs) {
   MatmulScratch scratch(8, k);  // too small on purpose: it grows
   Matmul(jobs, scratch, pool);
   for (int i = 0; i < kJobs; ++i) EXPECT_EQ(ys[i], want[i]) << i;
+}
+
+// Files of panels outlive the program that wrote them.
+TEST(Matmul, ChangedPanelsRaiseTheirNumber) {
+  ThreadPool threads(1);
+  Digest128 digest;
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
+                           DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,
+                           DType::kMXFP4, DType::kTQ2_0}) {
+    Tensor weight(type, Shape{40, 768});
+    Rng rng(1);
+    for (size_t i = 0; i < weight.view().bytes(); ++i) weight.data()[i] = std::byte(rng.Next());
+    std::vector<std::byte> place(PackedMatrix::BytesOf(type, 40, 768));
+    const auto packed = PackedMatrix::Pack(weight.view(), {.place = place}, threads);
+    ASSERT_TRUE(packed.has_value());
+    digest.Bytes(place.data(), place.size());
+  }
+  EXPECT_EQ(digest.Hex(), "08552723201cfd18ce79dca8ebbe4b30") << "the bytes of panels have changed: raise kPanelLayout, and write the new digest here";
+  EXPECT_EQ(kPanelLayout, 1u);
 }
 
 TEST(Matmul, NothingToDo) {

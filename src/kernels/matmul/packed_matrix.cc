@@ -48,8 +48,10 @@ Result<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, const PackOpti
   packed.bytes_ = BytesOf(packed.type_, packed.n_, packed.k_);
   packed.panel_bytes_ = packed.k_ / format->chunk * static_cast<int64_t>(format->chunk_bytes());
   if (packed.bytes_ == 0) return packed;
+  HONE_CHECK(!options.packed || options.place.size() >= packed.bytes_);
   if (options.place.size() < packed.bytes_) packed.owned_ = Buffer(packed.bytes_);
   packed.panels_ = packed.owned_.size() > 0 ? packed.owned_.data() : options.place.data();
+  if (options.packed) return packed;
 
   const size_t row_bytes = weight.row_bytes();
   threads.ParallelFor(packed.tile_count(), 1, [&](size_t begin, size_t end) {
