@@ -208,7 +208,7 @@ TEST_F(Serve, PreemptionAndLeavingClientsChangeNothing) {
     for (int i = 0; i < 8; ++i) EXPECT_EQ(json::parse(together[i]->Body())["choices"][0]["text"], alone[i]) << i;
   }
   json ready = Ready();
-  for (int tries = 0; tries < 200 && ready["running"] != 0; ++tries) usleep(20000), ready = Ready();
+  for (int tries = 0; tries < 5000 && ready["running"] != 0; ++tries) usleep(20000), ready = Ready();
   EXPECT_EQ(ready["running"], 0);
   EXPECT_EQ(ready["waiting"], 0);
   EXPECT_EQ(ready["kv_blocks_used"], 0);
