@@ -85,6 +85,7 @@ class EngineImpl final : public Engine {
   void CancelAll();
   void Deliver();
   std::string RootOf(const Sequence& sequence, SequenceId group) const;
+  std::shared_ptr<TokenGrammar> TokensOf(const std::shared_ptr<const Grammar>& grammar);
   double EndOfQueueing(const Sequence& sequence) const;
   double EndOfTime(const Sequence& sequence) const;
   double Now() const { return runtime_.clock->Now(); }
@@ -118,6 +119,10 @@ class EngineImpl final : public Engine {
   SequenceId last_id_ = 0;
   Rng seeds_;
   bool closed_ = false, stopping_ = false;
+
+  std::mutex grammars_mutex_;  // guards the two that follow
+  std::shared_ptr<const TokenBytesTable> token_bytes_;    // made for the first grammar
+  std::vector<std::shared_ptr<TokenGrammar>> grammars_;  // the latest, at most kMaxGrammars
 
   std::mutex lifecycle_;  // Start and Stop, one at a time
   std::thread thread_;
@@ -192,13 +197,15 @@ Result<std::vector<SequenceId>> EngineImpl::SubmitGroup(const SequenceRequest& r
       seeds.push_back(request.sampling.seed ? *request.sampling.seed + static_cast<uint64_t>(i) : seeds_.Next() >> 11);
     }
   }
+  const std::shared_ptr<TokenGrammar> grammar = request.grammar != nullptr ? TokensOf(request.grammar) : nullptr;
   std::vector<Mail> mail;
   std::vector<SequenceId> ids;
   for (int i = 0; i < count; ++i) {
     HONE_CHECK(callbacks[i] != nullptr);
     ids.push_back(first + static_cast<SequenceId>(i));
     mail.push_back({std::make_unique<Sequence>(ids.back(), request, std::move(callbacks[i]), seeds[i],
-                                               options_.context, tokenizer_, end_ids_, Now()),
+                                               options_.context, tokenizer_, end_ids_,
+                                               grammar != nullptr ? GrammarCursor(grammar) : GrammarCursor(), Now()),
                     0, ""});
     mail.back().root = RootOf(*mail.back().submitted, count > 1 ? first : 0);
   }
@@ -210,6 +217,18 @@ Result<std::vector<SequenceId>> EngineImpl::SubmitGroup(const SequenceRequest& r
   for (Mail& item : mail) mail_.push_back(std::move(item));
   wake_.notify_one();
   return ids;
+}
+
+// Requests with one grammar share what is learned of it.
+std::shared_ptr<TokenGrammar> EngineImpl::TokensOf(const std::shared_ptr<const Grammar>& grammar) {
+  const std::lock_guard lock(grammars_mutex_);
+  if (token_bytes_ == nullptr) token_bytes_ = std::make_shared<TokenBytesTable>(*tokenizer_);
+  const auto known = std::find_if(grammars_.begin(), grammars_.end(), [&](const auto& one) { return one->grammar() == grammar; });
+  std::shared_ptr<TokenGrammar> found = known != grammars_.end() ? *known : std::make_shared<TokenGrammar>(grammar, token_bytes_);
+  if (known != grammars_.end()) grammars_.erase(known);
+  else if (grammars_.size() >= static_cast<size_t>(kMaxGrammars)) grammars_.erase(grammars_.begin());
+  grammars_.push_back(found);
+  return found;
 }
 
 // Everything but tokens that the keys and values of a prompt depend on, and the tenant. Without a prefix cache only the
@@ -372,10 +391,11 @@ void EngineImpl::CommitTokens(double now) {
     Sequence& sequence = *chosen.sequence;
     if (chosen.token.id < 0) {
       ++counted_.failed;
-      Finish(sequence.id(), sequence.Fail(EndCause::kLogits,
-                                          "no token is left to choose: the model's logits are not numbers, or the "
-                                          "request's bans exclude every token",
-                                          now));
+      const bool grammar = sequence.no_token_fits();
+      const char* const why = grammar ? "no token of this model's vocabulary goes on within the answer that was asked for"
+                                      : "no token is left to choose: the model's logits are not numbers, or the "
+                                        "request's bans exclude every token";
+      Finish(sequence.id(), sequence.Fail(grammar ? EndCause::kGrammar : EndCause::kLogits, why, now));
       continue;
     }
     ++counted_.output_tokens;

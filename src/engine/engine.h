@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "base/runtime.h"
+#include "engine/grammar/grammar.h"
 #include "engine/limits.h"
 #include "engine/logprobs.h"
 #include "engine/sampling_params.h"
@@ -50,6 +51,10 @@ struct SequenceRequest {
 
   std::shared_ptr<const Adapter> adapter;  // from LoadAdapter of this engine; null: the model as it is
 
+  // What the output must be: nothing is sampled after which it could not be completed, and it ends (kStop) where nothing can
+  // follow. Cut by max_tokens or a stop string it is a beginning. null: anything. One object used by many requests is fastest.
+  std::shared_ptr<const Grammar> grammar;
+
   int priority = 0;            // smaller is more important; looked at by the policy "priority"
   std::string salt;            // prompts share cached blocks only with prompts of the same salt (docs/prefix-cache.md)
   double queue_timeout_s = 0;  // 0: the engine's. Longer in the queue: kError, EndCause::kQueueTime
@@ -64,6 +69,7 @@ enum class EndCause {
   kQueueTime,    // it waited longer than its queue_timeout_s: 429
   kRequestTime,  // it was there longer than its timeout_s: 408
   kLogits,       // no token was left to choose: 500
+  kGrammar,      // no token of the vocabulary goes on within the grammar: 400
 };
 
 struct TokenResult {

@@ -19,6 +19,7 @@ inline constexpr int kMaxStopBytes = 4096;       // bytes a stop string
 inline constexpr int kMaxStopIds = 1024;         // stop ids a request
 inline constexpr int kMaxLogprobs = 64;          // best tokens reported a position
 inline constexpr size_t kMaxDryBreakers = 4096;  // breaker ids a request
+inline constexpr int kMaxGrammars = 16;          // remembered, with their masks (engine/grammar/token_grammar.h)
 inline constexpr int kMaxNoRepeatNgram = 256;    // longest n-gram of no_repeat_ngram
 
 }  // namespace hone

@@ -8,13 +8,15 @@
 namespace hone {
 
 Sequence::Sequence(SequenceId id, SequenceRequest request, EventCallback event_callback, uint64_t seed, int context,
-                   std::shared_ptr<const Tokenizer> tokenizer, const std::vector<int32_t>& end_ids, double now)
+                   std::shared_ptr<const Tokenizer> tokenizer, const std::vector<int32_t>& end_ids, GrammarCursor grammar,
+                   double now)
     : callback(std::move(event_callback)),
       id_(id),
       request_(std::move(request)),
       tokenizer_(tokenizer),
       ending_(request_.stop_ids),
       state_{TokenHistory(std::move(request_.prompt)), Rng(seed), {}, 2 * request_.sampling.mirostat_tau},
+      grammar_(std::move(grammar)),
       decoder_(std::move(tokenizer), request_.skip_special, /*continues_text=*/true),
       matcher_(request_.stop, request_.include_stop),
       seed_(seed),
@@ -31,7 +33,15 @@ bool Sequence::IsEnd(int32_t id) const { return std::binary_search(ending_.begin
 TokenResult Sequence::Choose(std::span<const float> logits, Candidates* scratch) {
   state_.banned = {};
   if (output_tokens() < request_.min_tokens) state_.banned = ending_;
+  std::shared_ptr<const TokenMask> mask;
+  if (grammar_.active()) {
+    mask = grammar_.Mask();
+    state_.allowed = mask.get();
+    state_.allowed_ends = grammar_.MayEnd() ? std::span<const int32_t>(ending_) : std::span<const int32_t>();
+  }
   TokenResult result;
+  no_token_fits_ = mask != nullptr && state_.allowed_ends.empty() &&
+                   std::all_of(mask->bits.begin(), mask->bits.end(), [](uint64_t bits) { return bits == 0; });
   result.id = SampleToken(DefaultSamplerOrder(), logits, request_.sampling, &state_, scratch);
   if (result.id < 0 || request_.logprobs < 0) return result;
   const bool raw = request_.logprobs_kind == LogprobsKind::kRaw;
@@ -103,6 +113,9 @@ SequenceEvent Sequence::Take(TokenResult token, double now) {
     event.finish = FinishReason::kLength;
   }
   token.bytes = tokenizer_->TokenBytes(token.id);
+  if (grammar_.active() && event.finish != FinishReason::kStop && grammar_.Advance(token.bytes) && grammar_.MustEnd()) {
+    event.finish = FinishReason::kStop;  // also at the last token: it is whole
+  }
   event.tokens.push_back(std::move(token));
   if (event.finish != FinishReason::kNone) Flush(&event);
   Describe(&event, now);

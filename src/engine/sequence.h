@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/grammar/token_grammar.h"
 #include "engine/samplers/sampler.h"
 #include "engine/stop_matcher.h"
 #include "text/stream_decoder.h"
@@ -17,7 +18,8 @@ class Sequence {
  public:
   // `request` is checked (CheckRequest). `end_ids`: the tokenizer's.
   Sequence(SequenceId id, SequenceRequest request, EventCallback callback, uint64_t seed, int context,
-           std::shared_ptr<const Tokenizer> tokenizer, const std::vector<int32_t>& end_ids, double now);
+           std::shared_ptr<const Tokenizer> tokenizer, const std::vector<int32_t>& end_ids, GrammarCursor grammar,
+           double now);
 
   SequenceId id() const { return id_; }
   const SequenceRequest& request() const { return request_; }  // without the prompt, which is part of tokens()
@@ -28,6 +30,7 @@ class Sequence {
   bool prompt_only() const { return request_.prompt_only || request_.pooling != Pooling::kNone; }
   bool was_admitted() const { return admitted_at_ >= 0; }
   double submitted_at() const { return submitted_at_; }
+  bool no_token_fits() const { return no_token_fits_; }  // the last Choose: the grammar let nothing through
   bool WantsPromptLogits() const { return request_.prompt_logprobs >= 0; }
   int next_prompt_logit() const { return 1 + scored_; }  // position of the token
   // False: every prompt token must be computed, for its logits or its state.
@@ -68,6 +71,8 @@ class Sequence {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<int32_t> ending_;  // ids that end the sequence, sorted
   SamplerState state_;
+  GrammarCursor grammar_;
+  bool no_token_fits_ = false;
   StreamDecoder decoder_;
   StopMatcher matcher_;
   uint64_t seed_;

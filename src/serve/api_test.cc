@@ -114,6 +114,45 @@ TEST_F(Api, ToolsThatTheTemplateDoesNotReadAreRefused) {
   EXPECT_EQ(Chat("hello", std::string(kTools) + R"(,"tool_choice":"none")").status, 200);
 }
 
+TEST_F(Api, AnswersThatMustHaveAFormHaveAGrammar) {
+  Start();
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object"}}}])";
+  const std::string schema = R"("response_format":{"type":"json_schema","json_schema":{"name":"s","schema":)";
+  const auto grammar_of = [&](const std::string& more) {
+    EXPECT_EQ(Chat("hello", more).status, 200) << more;
+    return engine_->requests().back().grammar;
+  };
+  EXPECT_EQ(grammar_of(""), nullptr);
+  EXPECT_EQ(grammar_of(R"("tools":[{"type":"function","function":{"name":"f"}}])"), nullptr);
+  EXPECT_EQ(grammar_of(tools + R"(,"tool_choice":"none")"), nullptr);
+  const auto object = grammar_of(R"("response_format":{"type":"json_object"})");
+  EXPECT_NE(object, nullptr);
+  EXPECT_EQ(grammar_of(R"("response_format":{"type":"json_object"})"), object);
+  EXPECT_NE(grammar_of(schema + R"({"type":"integer"}}})"), nullptr);
+  for (const char* more : {"", R"(,"tool_choice":"required")", R"(,"tool_choice":{"type":"function","function":{"name":"f"}})",
+                           R"(,"parallel_tool_calls":false)"}) {
+    EXPECT_NE(grammar_of(tools + more), nullptr) << more;
+  }
+  const auto completion = Call("POST", kCompletions, R"({"model":"fake/model","prompt":"hi","response_format":{"type":"json_object"}})");
+  EXPECT_EQ(completion.status, 200);
+  EXPECT_NE(engine_->requests().back().grammar, nullptr);
+  const auto responses = Call("POST", "/v1/responses",
+                              R"({"model":"fake/model","input":"hi","text":{"format":{"type":"json_schema","name":"s","schema":{"type":"null"}}}})");
+  EXPECT_EQ(responses.status, 200);
+  EXPECT_NE(engine_->requests().back().grammar, nullptr);
+  EXPECT_EQ(Body(responses)["text"]["format"]["type"], "json_schema");
+
+  const auto param_of = [&](const std::string& more) {
+    const ClientResponse answer = Chat("hello", more);
+    EXPECT_EQ(answer.status, 400) << more;
+    return Body(answer)["error"]["param"];
+  };
+  EXPECT_EQ(param_of(schema + R"({"not":{}}}})"), "response_format.json_schema.schema");
+  EXPECT_EQ(param_of(R"("no_repeat_ngram_size":3,"response_format":{"type":"json_object"})"), "no_repeat_ngram_size");
+  EXPECT_EQ(param_of(R"("tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"multipleOf":3}}}])"),
+            "tools[0].function.parameters");
+}
+
 TEST_F(Api, LogprobsOfTextThatIsHeldBack) {
   StartThinking();
   engine_->Say({"<tool", "_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", "\n"});

@@ -11,6 +11,7 @@
 #include "serve/metrics.h"
 #include "serve/serve.h"
 #include "serve/served_model.h"
+#include "serve/structured/answer_form.h"
 #include "serve/tenants.h"
 
 namespace hone {
@@ -26,6 +27,7 @@ struct ServeContext {
   int64_t created = 0;                  // Unix seconds of the start
   std::atomic<bool> stopping{false};
   std::atomic<int> generations{0};      // at work
+  GrammarCache grammars;                // of answers that must be JSON or calls
   std::shared_ptr<std::atomic<bool>> warm;  // null or true: the first generation is through
 
   double Now() const { return runtime.clock->Now(); }  // seconds; records and metrics use it

@@ -30,7 +30,7 @@ namespace hone {
 
 inline constexpr int32_t kFakeBos = 256, kFakeEnd = 257, kFakeVocab = 258;
 
-class FakeTokenizer final : public Tokenizer {
+class FakeTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const override {
     std::vector<int32_t> ids;

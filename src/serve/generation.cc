@@ -38,6 +38,8 @@ ApiError ErrorOf(const SequenceEvent& event, const ServedModel& model) {
       return {408, "the request took too long: " + event.error, "", "request_timeout", 1, false};
     case EndCause::kLogits:
       return {500, "generation failed: " + event.error, "", "internal_error", 1, false};
+    case EndCause::kGrammar:
+      return {400, "generation failed: " + event.error, "", "invalid_value"};
     case EndCause::kNone:
       break;
   }

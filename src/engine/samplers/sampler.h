@@ -13,12 +13,16 @@
 
 namespace hone {
 
+struct TokenMask;  // engine/grammar/token_grammar.h
+
 // What a sequence carries from token to token. Nothing in it depends on other sequences, nor on how steps were cut.
 struct SamplerState {
   TokenHistory history;
   Rng rng;
   std::span<const int32_t> banned;  // ids that cannot come next (end ids before min_tokens)
   float mirostat_mu = 0;            // 2 * mirostat_tau at the start
+  const TokenMask* allowed = nullptr;     // of the grammar, for this position; null: none
+  std::span<const int32_t> allowed_ends;  // sorted: beside those, as the grammar lets the answer end here
 };
 
 struct Sampler {

@@ -23,6 +23,8 @@ void ChatCompletionsEndpoint(ServeContext& context, HttpRequest request, std::sh
   std::vector<int32_t> ids = model->tokenizer().Encode(prompt, {.add_special = false, .parse_special = true});
   OutputFormat format = FormatOf(model->chat->source(), prompt, std::move(chat.tool_names));
   if (MarksAreSpecial(format, model->tokenizer())) chat.fields.sequence.skip_special = false;
+  const AnswerMarks marks = {format, NamesBeforeArguments(model->chat->source())};
+  if (auto error = FindGrammar(context.grammars, marks, &chat.fields)) return Refuse(*error, request, *writer);
   GenerationRequest generation;
   if (auto error = MakeChoices(chat.fields, std::move(ids), rules, "messages", &generation.prompts)) {
     return Refuse(*error, request, *writer);

@@ -25,6 +25,7 @@ void CompletionsEndpoint(ServeContext& context, HttpRequest request, std::shared
   options.prompt_logprobs = fields.sequence.prompt_logprobs >= 0 && !(completion.echo && options.logprobs);
   if (options.best_of > options.n) fields.sequence.logprobs = std::max(fields.sequence.logprobs, 0);  // to choose by
   options.prompt_only = fields.sequence.prompt_only;
+  if (auto error = FindGrammar(context.grammars, {}, &fields)) return Refuse(*error, request, *writer);
   GenerationRequest generation;
   for (size_t i = 0; i < completion.prompts.size(); ++i) {
     std::vector<int32_t> ids;

@@ -24,6 +24,8 @@ void ResponsesEndpoint(ServeContext& context, HttpRequest request, std::shared_p
   std::vector<int32_t> ids = model->tokenizer().Encode(prompt, {.add_special = false, .parse_special = true});
   OutputFormat format = FormatOf(model->chat->source(), prompt, responses.chat.tool_names);
   if (MarksAreSpecial(format, model->tokenizer())) responses.chat.fields.sequence.skip_special = false;
+  const AnswerMarks marks = {format, NamesBeforeArguments(model->chat->source())};
+  if (auto error = FindGrammar(context.grammars, marks, &responses.chat.fields)) return Refuse(*error, request, *writer);
   GenerationRequest generation;
   if (auto error = MakeChoices(responses.chat.fields, std::move(ids), rules, "input", &generation.prompts)) {
     return Refuse(*error, request, *writer);

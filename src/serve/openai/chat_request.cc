@@ -7,6 +7,7 @@
 
 #include "serve/json_writer.h"
 #include "serve/limits.h"
+#include "serve/openai/answer_fields.h"
 
 namespace hone {
 namespace {
@@ -177,36 +178,10 @@ void ReadLengthsAndLogprobs(FieldReader& reader, ChatRequest* out) {
 }  // namespace
 
 std::optional<ApiError> ReadTools(FieldReader& reader, ChatRequest* out) {
-  bool use = true;
-  if (const Json* choice = reader.Get("tool_choice")) {
-    if (*choice == Json("none")) use = false;
-    else if (*choice == Json("required") || choice->is_object()) {
-      return ApiError{400, "tool_choice: found " + Found(*choice) + ", supported: \"auto\", \"none\" (calls cannot be forced)", "tool_choice",
-                      "unsupported_value"};
-    } else if (*choice != Json("auto")) {
-      return Bad("tool_choice", *choice, "\"auto\" or \"none\"");
-    }
-  }
-  const Json* tools = reader.Get("tools");
-  if (tools == nullptr) return std::nullopt;
-  if (!tools->is_array() || tools->size() > static_cast<size_t>(kMaxTools)) {
-    return Bad("tools", *tools, "an array of at most " + std::to_string(kMaxTools) + " tools");
-  }
-  size_t i = 0;
-  for (const Json& tool : *tools) {
-    const std::string at = "tools[" + std::to_string(i++) + "]";
-    if (!tool.is_object() || !tool.contains("type")) return Bad(at, tool, "an object with type \"function\"");
-    if (tool.at("type") != Json("function")) {
-      return ApiError{400, at + ".type: found " + Found(tool.at("type")) + ", supported: \"function\"", at + ".type",
-                      "unsupported_value"};
-    }
-    const bool named = tool.contains("function") && tool.at("function").is_object() && tool.at("function").contains("name") &&
-                       tool.at("function").at("name").is_string();
-    if (!named) return Bad(at + ".function", tool.contains("function") ? tool.at("function") : Json(), "an object with a name");
-  }
-  if (!use || tools->empty()) return std::nullopt;
-  out->tools_json = Dump(*tools);
-  for (const Json& tool : *tools) out->tool_names.push_back(tool.at("function").at("name").get<std::string>());
+  ToolFields tools;
+  if (auto error = ReadToolFields(reader, &out->fields.form, &tools)) return error;
+  out->tools_json = std::move(tools.json);
+  out->tool_names = std::move(tools.names);
   return std::nullopt;
 }
 
@@ -268,8 +243,9 @@ std::optional<ApiError> ParseChatRequest(std::string_view body, const RequestRul
   std::string taken;
   reader.String("safety_identifier", &taken);
   reader.String("prompt_cache_key", &taken);
-  bool parallel = false;
+  bool parallel = true;
   reader.Bool("parallel_tool_calls", &parallel);
+  out->fields.form.one_call = !parallel;
   bool continue_final = false, add_prompt = true;
   reader.Bool("continue_final_message", &continue_final);
   const bool says_add_prompt = reader.Has("add_generation_prompt");
@@ -288,6 +264,10 @@ std::optional<ApiError> ParseChatRequest(std::string_view body, const RequestRul
     if (last.at("role") != Json("assistant") || out->final_text.empty()) {
       return ApiError{400, "continue_final_message: the last message must be an assistant's with some content",
                       "continue_final_message", "invalid_value"};
+    }
+    if (out->fields.form.constrains()) {
+      return ApiError{400, "continue_final_message: not together with response_format, or tools that must be called", "continue_final_message",
+                      "unsupported_value"};
     }
     add_prompt = false;
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "serve/limits.h"
+#include "serve/openai/answer_fields.h"
 
 namespace hone {
 namespace {
@@ -77,16 +78,10 @@ void ReadStreamOptions(FieldReader& reader, const RequestRules& rules, Generatio
   }
 }
 
-void ReadResponseFormat(FieldReader& reader) {
+void ReadResponseFormat(FieldReader& reader, const RequestRules& rules, AnswerForm* out) {
   const Json* format = reader.Get("response_format");
   if (format == nullptr) return;
-  if (!format->is_object() || !format->contains("type") || !format->at("type").is_string()) {
-    return reader.Fail(BadValue("response_format", *format, "{\"type\": \"text\"}"));
-  }
-  const Json& type = format->at("type");
-  if (type == Json("text")) return;
-  reader.Fail({400, "response_format.type: " + Found(type) + " is not supported; supported: \"text\"",
-               "response_format.type", "unsupported_value"});
+  if (auto error = ReadTextFormat(*format, "response_format", /*flat=*/false, rules.policy, out)) reader.Fail(std::move(*error));
 }
 
 // Samplers beyond OpenAI's, under the names that llama.cpp and others gave them. Their definitions: docs/sampling.md.
@@ -171,7 +166,7 @@ void ReadGenerationFields(FieldReader& reader, const RequestRules& rules, Genera
   SequenceRequest& sequence = out->sequence;
   SamplingParams& sampling = sequence.sampling;
   ReadStreamOptions(reader, rules, out);
-  ReadResponseFormat(reader);
+  ReadResponseFormat(reader, rules, &out->form);
   reader.Int("n", 1, kMaxN, &out->n);
   reader.Float("temperature", 0, false, kMaxTemperature, &sampling.temperature);
   reader.Float("top_p", 0, false, 1, &sampling.top_p);
@@ -201,6 +196,15 @@ void ReadGenerationFields(FieldReader& reader, const RequestRules& rules, Genera
   }
   std::string user;
   reader.String("user", &user);
+}
+
+std::optional<ApiError> FindGrammar(GrammarCache& grammars, const AnswerMarks& marks, GenerationFields* fields) {
+  if (!fields->form.constrains()) return std::nullopt;
+  if (fields->sequence.sampling.no_repeat_ngram > 0) {  // it could ban the only way on
+    return ApiError{400, "no_repeat_ngram_size: not together with an answer that must be JSON or a call", "no_repeat_ngram_size",
+                    "unsupported_value"};
+  }
+  return grammars.Find(fields->form, marks, &fields->sequence.grammar);
 }
 
 std::optional<ApiError> MakeChoices(const GenerationFields& fields, std::vector<int32_t> prompt, const RequestRules& rules,

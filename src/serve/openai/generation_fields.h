@@ -11,6 +11,7 @@
 #include "serve/limits.h"
 #include "serve/openai/fields.h"
 #include "serve/prompt_choices.h"
+#include "serve/structured/answer_form.h"
 
 namespace hone {
 
@@ -21,6 +22,7 @@ struct GenerationFields {
   int best_of = 1;             // completions: so many are made, the n best sent
   bool stream = false;
   bool include_usage = false;
+  AnswerForm form;             // response_format, tools
 };
 
 // What the reading of a request depends on.
@@ -38,6 +40,9 @@ struct RequestRules {
 void CheckModel(FieldReader& reader, const RequestRules& rules, GenerationFields* out);
 // `model`, and every common field of a checked object. Not max_tokens: the endpoints differ there.
 void ReadGenerationFields(FieldReader& reader, const RequestRules& rules, GenerationFields* out);
+
+// Sets the grammar of the sequence, where the form needs one.
+std::optional<ApiError> FindGrammar(GrammarCache& grammars, const AnswerMarks& marks, GenerationFields* fields);
 
 // `fields.sequence` with its prompt, max(n, best_of) times; max_tokens fits the context and the server's limit. `param` names
 // the prompt's field. Errors: an empty prompt; one that leaves no room in the context, or is beyond the server's limit (code

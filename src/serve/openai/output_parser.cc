@@ -449,6 +449,8 @@ bool OutputParser::StepNamedCall(size_t first, bool final, std::vector<OutputPie
   return true;
 }
 
+bool NamesBeforeArguments(std::string_view template_source) { return template_source.find("[ARGS]") != std::string_view::npos; }
+
 bool MarksAreSpecial(const OutputFormat& format, const Tokenizer& tokenizer) {
   std::vector<std::string_view> marks;
   if (!format.think_open.empty()) marks.insert(marks.end(), {format.think_open, format.think_close});

@@ -31,6 +31,9 @@ struct OutputFormat {
 // `prompt` is the rendered text, `tool_names` the functions that it offers (none: no calls are looked for).
 OutputFormat FormatOf(std::string_view template_source, std::string_view prompt, std::vector<std::string> tool_names);
 
+// Where the template writes calls with their name before the arguments ([TOOL_CALLS]NAME[ARGS]{...}).
+bool NamesBeforeArguments(std::string_view template_source);
+
 // A mark of the format is a special token: text without special tokens would not show it.
 bool MarksAreSpecial(const OutputFormat& format, const Tokenizer& tokenizer);
 

@@ -27,6 +27,7 @@ class ResponsesAnswer final : public AnswerShape {
         metadata_(request.metadata_json),
         effort_(request.effort_json),
         user_(request.user_json),
+        format_(request.format_json),
         max_output_tokens_(request.max_output_tokens),
         parallel_(request.parallel_tool_calls),
         temperature_(static_cast<double>(request.chat.fields.sequence.sampling.temperature)),
@@ -267,7 +268,7 @@ class ResponsesAnswer final : public AnswerShape {
     json.Key("reasoning").BeginObject().Key("effort").Raw(effort_).NullField("summary").EndObject();
     json.NullField("safety_identifier").Field("service_tier", "default").Field("store", false);
     json.Key("temperature").Double(temperature_);
-    json.Key("text").BeginObject().Key("format").BeginObject().Field("type", "text").EndObject().EndObject();
+    json.Key("text").BeginObject().Key("format").Raw(format_).EndObject();
     json.Key("tool_choice")
         .Raw(tool_choice_)
         .Key("tools")
@@ -317,7 +318,7 @@ class ResponsesAnswer final : public AnswerShape {
   const std::shared_ptr<ServedModel> model_;
   const std::string name_, id_;
   const int64_t created_;
-  const std::string instructions_, tools_, tool_choice_, metadata_, effort_, user_;
+  const std::string instructions_, tools_, tool_choice_, metadata_, effort_, user_, format_;
   const int max_output_tokens_;
   const bool parallel_;
   const double temperature_, top_p_;

@@ -7,6 +7,7 @@
 
 #include "serve/json_writer.h"
 #include "serve/limits.h"
+#include "serve/openai/answer_fields.h"
 
 namespace hone {
 namespace {
@@ -200,20 +201,24 @@ std::optional<ApiError> ReadFlatTools(const Json& document, const RequestRules& 
     out->tools_json = Dump(*tools);
   }
   FieldReader reader(nested);
-  return ReadTools(reader, &out->chat);
+  auto error = ReadTools(reader, &out->chat);
+  const auto flatten = [](std::string* text) {
+    constexpr std::string_view kNested = ".function.";
+    if (const size_t at = text->find(kNested); at != std::string::npos) text->replace(at, kNested.size(), ".");
+  };
+  if (error) flatten(&error->param), flatten(&error->message);
+  for (AnswerForm::Tool& tool : out->chat.fields.form.tools) flatten(&tool.param);
+  return error;
 }
 
-std::optional<ApiError> ReadTextOptions(FieldReader& reader, const FieldPolicy& policy) {
+std::optional<ApiError> ReadTextOptions(FieldReader& reader, const FieldPolicy& policy, ResponsesRequest* out) {
   const Json* text = reader.Get("text");
   if (text == nullptr) return reader.error();
   if (!text->is_object()) return BadValue("text", *text, "an object");
   if (auto error = CheckNames(*text, "text", kTextFields, policy)) return error;
   if (const Json* format = Find(*text, "format"); format != nullptr && !format->is_null()) {
-    if (!format->is_object() || !format->contains("type"))
-      return BadValue("text.format", *format, "{\"type\": \"text\"}");
-    if (format->at("type") != Json("text")) {
-      return NotSupported("text.format.type", Found(format->at("type")) + " is not supported; supported: \"text\"");
-    }
+    if (auto error = ReadTextFormat(*format, "text.format", /*flat=*/true, policy, &out->chat.fields.form)) return error;
+    out->format_json = Dump(*format);
   }
   const Json* verbosity = Find(*text, "verbosity");
   if (verbosity != nullptr && !verbosity->is_null() && *verbosity != Json("medium") && !policy.lenient) {
@@ -299,13 +304,14 @@ std::optional<ApiError> ParseResponsesRequest(std::string_view body, const Reque
   reader.String("safety_identifier", &taken);
   reader.String("prompt_cache_key", &taken);
   reader.Bool("parallel_tool_calls", &out->parallel_tool_calls);
+  out->chat.fields.form.one_call = !out->parallel_tool_calls;
   int tool_calls = 0;
   reader.Int("max_tool_calls", 0, std::numeric_limits<int>::max(),
              &tool_calls);  // of built-in tools, which there are none of
   reader.Bool("add_generation_prompt", &out->chat.add_generation_prompt);
   if (const Json* user = reader.Get("user")) out->user_json = Dump(*user);
   if (reader.error()) return reader.error();
-  if (auto error = ReadTextOptions(reader, rules.policy)) return error;
+  if (auto error = ReadTextOptions(reader, rules.policy, out)) return error;
   if (auto error = ReadFlatTools(document, rules, out)) return error;
   if (auto error = ReadReasoning(reader, rules, template_source, out)) return error;
   return ReadInput(document, rules, out);

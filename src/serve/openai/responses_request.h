@@ -14,7 +14,7 @@ struct ResponsesRequest {
   ChatRequest chat;
   // What the answer repeats, as JSON.
   std::string instructions_json = "null", tools_json = "[]", tool_choice_json = "\"auto\"", metadata_json = "{}";
-  std::string effort_json = "null", user_json = "null";
+  std::string effort_json = "null", user_json = "null", format_json = R"({"type":"text"})";
   int max_output_tokens = 0;  // 0: not said
   bool parallel_tool_calls = true;
 };
