@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace hone {
 
-HqqResult QuantizeHqq(const HqqOptions& options, const float* x, int64_t groups, int64_t n) {
+HqqResult QuantizeHqq(const HqqOptions& options, const float* x, int64_t groups, int64_t n, ThreadPool* threads) {
   const float top = static_cast<float>((1 << options.bits) - 1);
   std::vector<float> inverse(groups);
   HqqResult out;
@@ -24,10 +25,10 @@ HqqResult QuantizeHqq(const HqqOptions& options, const float* x, int64_t groups,
   };
   float beta = static_cast<float>(options.beta);
   double best = HUGE_VAL;
-  for (int round = 0; round < options.rounds; ++round) {
-    double error = 0;
-    for (int64_t g = 0; g < groups; ++g) {
-      double sum = 0;
+  std::vector<double> errors(groups);
+  const auto improve = [&](size_t begin, size_t end) {
+    for (int64_t g = static_cast<int64_t>(begin); g < static_cast<int64_t>(end); ++g) {
+      double sum = 0, error = 0;
       for (int64_t i = g * n; i < (g + 1) * n; ++i) {
         const float q = code_of(x[i], g), e = x[i] - (q - out.zero[g]) / inverse[g], magnitude = std::fabs(e);
         error += magnitude;
@@ -38,7 +39,16 @@ HqqResult QuantizeHqq(const HqqOptions& options, const float* x, int64_t groups,
         sum += q - (x[i] - std::copysign(kept, e)) * inverse[g];
       }
       out.zero[g] = static_cast<float>(sum / static_cast<double>(n));
+      errors[g] = error;
     }
+  };
+  for (int round = 0; round < options.rounds; ++round) {
+    if (threads != nullptr) {
+      threads->ParallelFor(static_cast<size_t>(groups), 64, improve);
+    } else {
+      improve(0, static_cast<size_t>(groups));
+    }
+    const double error = std::accumulate(errors.begin(), errors.end(), 0.0);
     beta *= static_cast<float>(options.kappa);
     if (!(error < best)) break;
     best = error;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/threads.h"
+
 namespace hone {
 
 struct HqqOptions {
@@ -20,7 +22,8 @@ struct HqqResult {
 };
 
 // x: [groups, n], a group a row; the loop ends when the mean error of all of x stops falling. REQUIRES: finite x, bits
-// 1 .. 8.
-HqqResult QuantizeHqq(const HqqOptions& options, const float* x, int64_t groups, int64_t n);
+// 1 .. 8. The result does not depend on `threads`.
+HqqResult QuantizeHqq(const HqqOptions& options, const float* x, int64_t groups, int64_t n,
+                      ThreadPool* threads = nullptr);
 
 }  // namespace hone

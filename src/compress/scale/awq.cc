@@ -321,15 +321,20 @@ class Search {
     const int64_t group = Group(columns), groups = columns / group, tokens = static_cast<int64_t>(x.size()) / columns;
     std::vector<float> clips(static_cast<size_t>(rows * groups));
     runtime_.threads->ParallelFor(static_cast<size_t>(groups), 1, [&](size_t begin, size_t end) {
-      std::vector<float> moments, error(static_cast<size_t>(kTile * group)), product(error.size()), cut(group);
+      std::vector<float> cut(group);
+      std::vector<double> moments, inputs(static_cast<size_t>(tokens * group)),
+          error(static_cast<size_t>(kTile * group)), product(error.size());
       for (size_t g = begin; g < end; ++g) {
         const int64_t first = static_cast<int64_t>(g) * group;
         // -X^T X of the group's columns: the error of the output is then a form in the error of the weights.
-        moments.assign(static_cast<size_t>(group * group), 0.0f);
-        SubtractProduct(SubtractArgs<float>{.m = group, .n = group, .k = tokens,
-                                            .a = x.data() + first, .a_row = 1, .a_column = columns,
-                                            .b = x.data() + first, .b_row = columns,
-                                            .c = moments.data(), .c_row = group},
+        // In double, since steps differ by little.
+        for (int64_t t = 0; t < tokens; ++t)
+          std::copy_n(x.begin() + t * columns + first, group, inputs.begin() + t * group);
+        moments.assign(static_cast<size_t>(group * group), 0.0);
+        SubtractProduct(SubtractArgs<double>{.m = group, .n = group, .k = tokens,
+                                             .a = inputs.data(), .a_row = 1, .a_column = group,
+                                             .b = inputs.data(), .b_row = group,
+                                             .c = moments.data(), .c_row = group},
                         runtime_.isa);
         for (int64_t row = 0; row < rows; row += kTile) {
           const int64_t count = std::min(kTile, rows - row);
@@ -346,17 +351,17 @@ class Search {
               for (int64_t i = 0; i < group; ++i) cut[i] = std::clamp(from[i], -most, most);
               const Grid grid = FindGrid(spec_, cut.data(), group);
               for (int64_t i = 0; i < group; ++i)
-                error[r * group + i] = grid.Dequantize(EncodeUniform(spec_, grid, cut[i])) - from[i];
+                error[r * group + i] = double{grid.Dequantize(EncodeUniform(spec_, grid, cut[i]))} - from[i];
             }
-            std::fill_n(product.begin(), count * group, 0.0f);
-            SubtractProduct(SubtractArgs<float>{.m = count, .n = group, .k = group,
-                                                .a = error.data(), .a_row = group,
-                                                .b = moments.data(), .b_row = group,
-                                                .c = product.data(), .c_row = group},
+            std::fill_n(product.begin(), count * group, 0.0);
+            SubtractProduct(SubtractArgs<double>{.m = count, .n = group, .k = group,
+                                                 .a = error.data(), .a_row = group,
+                                                 .b = moments.data(), .b_row = group,
+                                                 .c = product.data(), .c_row = group},
                             runtime_.isa);
             for (int64_t r = 0; r < count; ++r) {
               double sum = 0;
-              for (int64_t i = r * group; i < (r + 1) * group; ++i) sum += double{product[i]} * double{error[i]};
+              for (int64_t i = r * group; i < (r + 1) * group; ++i) sum += product[i] * error[i];
               if (step > 0 && !(sum < least[r])) continue;
               least[r] = sum;
               clips[(row + r) * groups + static_cast<int64_t>(g)] =
