@@ -43,10 +43,11 @@ class QuantizeCommand : public Command {
     flags.Add("--imatrix", imatrix_,
               "for GGUF: an importance matrix (hone calibrate, or llama.cpp's, GGUF or .dat)");
     Flag* method = flags.Add("--method", scheme_.method,
-                             "a folder, by this method: rtn, gptq, awq, smoothquant, w8a8, fp8, mxfp4, nvfp4, nf4, fp4 "
-                             "or llm-int8; with --type only gptq");
+                             "a folder, by this method: rtn, gptq, awq, smoothquant, w8a8, fp8, mxfp4, nvfp4, nf4, fp4, "
+                             "llm-int8 or hqq; bcq only reports; with --type only gptq");
     flags.Add("--format", scheme_.format,
-                   "with --method: compressed-tensors, gptq, awq or bitsandbytes (default: what the method goes with)")
+                   "with --method: compressed-tensors, gptq, awq, bitsandbytes or hqq (default: what the method goes "
+                   "with)")
         ->needs(method);
     bits_flag_ = flags.Add("--bits", bits_,
                            "with --method rtn or gptq: bits of a weight (4); alone: a GGUF file of so many bits per "
@@ -66,6 +67,11 @@ class QuantizeCommand : public Command {
     sym_flag_ = flags.AddSwitch("--sym", sym_, "with --method rtn or gptq: no zero points (the default where the format can)")
                     ->needs(method);
     asym_flag_ = flags.AddSwitch("--asym", asym_, "with --method rtn or gptq: zero points")->needs(method)->excludes(sym_flag_);
+    clip_flag_ = flags.Add("--clip", clip_,
+                           "with --method rtn: ranges of groups: minmax (the default), percentile (the 99.9th), mse (shrunk "
+                           "to the least sum of |error|^2.4)")
+                     ->one_of({"minmax", "percentile", "mse"})
+                     ->needs(method);
     const char* gptq = "Calibrated methods (gptq, awq, smoothquant)";
     calibration_flags_ = {
         flags.Add("--calibration", calibration_.file,
@@ -87,6 +93,11 @@ class QuantizeCommand : public Command {
                                                            "(0.5; 0.8 to 0.9 for recent models)")
                           ->range(0.0, 1.0);
     smoothing_flag_->group(gptq);
+    activations_flag_ = flags.Add("--activations", activations_,
+                                  "smoothquant: dynamic (engines round a token at a time; the default) or static (a scale a "
+                                  "layer, in the file)")
+                            ->one_of({"dynamic", "static"});
+    activations_flag_->group(gptq);
     kv_flags_ = {flags.Add("--kv-scheme", kv_scheme_,
                            "with --format compressed-tensors: scales for a cache of keys and values in this type, which engines "
                            "that read the folder then use: fp8 or int8")
@@ -276,7 +287,7 @@ class QuantizeCommand : public Command {
 
   Result<int> RunFolder(const CommonFlags& flags, const Runtime& runtime, QuantizeOutcome* outcome) {
     scheme_.bits = static_cast<int>(bits_);
-    if (scheme_.bits != bits_ || scheme_.bits < 2 || scheme_.bits > 8)
+    if (scheme_.bits != bits_ || scheme_.bits < (scheme_.method == "bcq" ? 1 : 2) || scheme_.bits > 8)
       return UsageError(fmt::format("--bits {}: with --method wanted 2 to 8, whole", bits_));
     if (!recipe_.empty()) return UsageError("--recipe is for GGUF files");
     if (sensitivity_flag_->given()) return UsageError("--sensitivity goes with --bits or --size, which write GGUF files");
@@ -291,17 +302,26 @@ class QuantizeCommand : public Command {
     }
     if (smoothing_flag_->given() && scheme_.method != "smoothquant")
       return UsageError("--smoothing goes with --method smoothquant");
+    if (activations_flag_->given() && scheme_.method != "smoothquant")
+      return UsageError("--activations goes with --method smoothquant");
+    if (clip_flag_->given() && scheme_.method != "rtn") return UsageError("--clip goes with --method rtn");
+    scheme_.static_activations = activations_ == "static";
+    scheme_.clip = clip_ == "mse" ? Clip::kSearch : clip_ == "percentile" ? Clip::kPercentile : Clip::kMinMax;
+    const bool floating = scheme_.method == "hqq" || scheme_.method == "bcq";  // no grid of whole zeros
+    if (floating && !group_flag_->given()) scheme_.group = 64;
+    if (scheme_.method == "bcq") return ReportBcq(in_, scheme_, plan_only_, flags, runtime);
     if (scheme_.method != "rtn" && scheme_.method != "gptq" && scheme_.method != "awq") {
       for (const Flag* flag : {bits_flag_, group_flag_, sym_flag_, asym_flag_}) {
-        if (flag->given())
+        if (flag->given() && !(floating && (flag == bits_flag_ || flag == group_flag_)))
           return UsageError(flag->name() + " goes with --method rtn, gptq or awq; " + scheme_.method + " has only one form");
       }
     }
     if (scheme_.format.empty()) {
       const bool bitsandbytes = scheme_.method == "nf4" || scheme_.method == "fp4" || scheme_.method == "llm-int8";
-      scheme_.format = bitsandbytes ? "bitsandbytes" : scheme_.method == "awq" ? "awq" : "compressed-tensors";
+      const bool own = scheme_.method == "awq" || scheme_.method == "hqq";
+      scheme_.format = bitsandbytes ? "bitsandbytes" : own ? scheme_.method : "compressed-tensors";
     }
-    scheme_.symmetric = !asym_ && (sym_ || scheme_.format != "awq");
+    scheme_.symmetric = !asym_ && !floating && (sym_ || scheme_.format != "awq");
     return QuantizeToFolder({in_, out_, scheme_, calibration_, layerwise_, smoothing_, quality_, !no_measure_,
                              plan_only_, resume_, force_, memory_, kv_scheme_, kv_ranges_, kv_per_head_},
                             flags, runtime, outcome);
@@ -492,6 +512,8 @@ class QuantizeCommand : public Command {
   std::string kv_scheme_, kv_ranges_;
   bool kv_per_head_ = false;
   Flag *bits_flag_ = nullptr, *group_flag_ = nullptr, *sym_flag_ = nullptr, *asym_flag_ = nullptr;
+  Flag *clip_flag_ = nullptr, *activations_flag_ = nullptr;
+  std::string clip_ = "minmax", activations_ = "dynamic";
   bool sym_ = false, asym_ = false;
   bool pure_ = false, plan_only_ = false, resume_ = false, allow_requantize_ = false, force_ = false;
   QuantizeOptions options_;

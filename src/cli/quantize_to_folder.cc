@@ -15,6 +15,7 @@
 #include "cli/loaded_model.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "compress/folder/bcq_report.h"
 #include "compress/folder/quantize_folder.h"
 #include "compress/scale/awq.h"
 #include "compress/work_file.h"
@@ -94,7 +95,7 @@ double BitsPerWeight(const Checkpoint& checkpoint, const FolderPlan& plan) {
 // "gptq, 4 bits, group 128, symmetric, compressed-tensors"
 std::string RecipeText(const LinearScheme& scheme) {
   std::string text = scheme.method;
-  if (scheme.method == "rtn" || scheme.method == "gptq" || scheme.method == "awq") {
+  if (scheme.method == "rtn" || scheme.method == "gptq" || scheme.method == "awq" || scheme.method == "hqq") {
     text += fmt::format(", {} bits, group {}, {}", scheme.bits, scheme.group > 0 ? std::to_string(scheme.group) : "row",
                         scheme.symmetric ? "symmetric" : "with zero points");
   }
@@ -116,8 +117,8 @@ std::string Json(const FolderRequest& request, const FolderPlan& plan, double bi
                  const FolderReport* report, const QuantizeOutcome& outcome) {
   nlohmann::ordered_json json = {
       {"out", request.out}, {"method", request.scheme.method}, {"format", request.scheme.format}};
-  if (request.scheme.method == "rtn" || request.scheme.method == "gptq" ||
-      request.scheme.method == "awq") {
+  if (request.scheme.method == "rtn" || request.scheme.method == "gptq" || request.scheme.method == "awq" ||
+      request.scheme.method == "hqq") {
     json["bits"] = request.scheme.bits;
     json["group"] = request.scheme.group;
     json["symmetric"] = request.scheme.symmetric;
@@ -298,6 +299,34 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   outcome->json = Json(request, plan, bits_per_weight, &report, *outcome);
   if (flags.json) WriteOut(outcome->json);
   return kExitDone;
+}
+
+Result<int> ReportBcq(const std::string& in, const LinearScheme& scheme, bool plan_only, const CommonFlags& flags,
+                      const Runtime& runtime) {
+  HONE_TRY(const auto checkpoint, OpenModel(in));
+  ProgressLine progress("binary codes", flags.progress());
+  HONE_TRY(const BcqReport report, CompareBcq(*checkpoint, scheme.bits, scheme.group, [&](double share) {
+             progress.Update(share, "coding sampled rows");
+             return !Interrupted();
+           }, runtime));
+  progress.Clear();
+  if (flags.json) {
+    nlohmann::ordered_json json = {{"method", "bcq"}, {"bits", scheme.bits}, {"group", scheme.group},
+                                   {"bits_per_weight", report.bcq_bits}, {"rtn_bits_per_weight", report.rtn_bits},
+                                   {"ns_per_weight", report.bcq_ns}, {"packed_ns_per_weight", report.packed_ns},
+                                   {"packed_kernel", report.packed_kernel}, {"tensors", nlohmann::ordered_json::array()}};
+    for (const BcqLine& line : report.lines) {
+      json["tensors"].push_back({{"name", line.name}, {"shape", {line.rows, line.columns}},
+                                 {"relative_error", line.bcq_error}, {"rtn_relative_error", line.rtn_error}});
+    }
+    WriteOut(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  } else {
+    WriteOut(BcqText(report, scheme.bits, scheme.group));
+  }
+  if (plan_only) return kExitDone;
+  return Unsupported("--method bcq only reports: no format that other engines read holds binary codes, and on this machine "
+                     "hone's packed kernels are what would run; take --method gptq at the same bits (--plan: the report "
+                     "without this error)");
 }
 
 }  // namespace hone

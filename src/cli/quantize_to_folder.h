@@ -33,4 +33,9 @@ struct FolderRequest {
 Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& flags, const Runtime& runtime,
                              QuantizeOutcome* outcome);
 
+// --method bcq: what binary codes would give, on standard output. Nothing is written: without `plan_only` that is the error
+// that follows.
+Result<int> ReportBcq(const std::string& in, const LinearScheme& scheme, bool plan_only, const CommonFlags& flags,
+                      const Runtime& runtime);
+
 }  // namespace hone

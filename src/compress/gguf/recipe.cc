@@ -216,8 +216,7 @@ std::vector<double> Prices(const TensorSource& source, const Meter& meter, const
   for (const SensitivityGroup& group : sensitivity->groups) {
     double errors = 0;
     for (const std::string& name : group.tensors) errors += CostOf(points[index.at(name)], probes.at(name));
-    // Less than this is what rounding of activations makes of nothing.
-    constexpr double kNoise = 1e-7;
+    constexpr double kNoise = 1e-7;  // so that nothing is free
     const double price = errors > 0 ? std::max(kNoise, group.divergence) / errors : 0;
     for (const std::string& name : group.tensors) prices[index.at(name)] = price;
     sum += price * static_cast<double>(group.tensors.size());

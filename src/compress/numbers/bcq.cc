@@ -2,7 +2,10 @@
 #include "compress/numbers/bcq.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+
+#include "base/check.h"
 
 namespace hone {
 namespace {
@@ -73,5 +76,70 @@ BcqGroup QuantizeBcq(int q, int rounds, const float* x, int64_t n) {
 }
 
 float DequantizeBcq(const BcqGroup& group, int64_t i) { return Sum(group.alpha, group.signs[i]); }
+
+float BcqMatrix::Dequantize(int64_t row, int64_t column) const {
+  float sum = 0;
+  for (int i = 0; i < q; ++i) {
+    const float a = alpha[(row * groups() + column / group) * q + i];
+    sum += signs[(i * rows + row) * (columns / 8) + column / 8] >> (column % 8) & 1 ? a : -a;
+  }
+  return sum;
+}
+
+BcqMatrix QuantizeBcqMatrix(int q, int rounds, const float* w, int64_t rows, int64_t columns, int64_t group,
+                            ThreadPool& threads) {
+  HONE_CHECK(group % 8 == 0 && columns % group == 0);
+  BcqMatrix out{.q = q, .rows = rows, .columns = columns, .group = group, .alpha = {}, .signs = {}};
+  const int64_t groups = columns / group, row_bytes = columns / 8;
+  out.alpha.resize(static_cast<size_t>(rows * groups * q));
+  out.signs.resize(static_cast<size_t>(q * rows * row_bytes));
+  threads.ParallelFor(static_cast<size_t>(rows), 1, [&](size_t begin, size_t end) {
+    for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end); ++r) {
+      for (int64_t g = 0; g < groups; ++g) {
+        const BcqGroup found = QuantizeBcq(q, rounds, w + r * columns + g * group, group);
+        std::copy(found.alpha.begin(), found.alpha.end(), &out.alpha[(r * groups + g) * q]);
+        for (int64_t k = 0; k < group; ++k) {
+          const int64_t column = g * group + k;
+          for (int i = 0; i < q; ++i)
+            out.signs[(i * rows + r) * row_bytes + column / 8] |=
+                static_cast<uint8_t>((found.signs[k] >> i & 1) << (column % 8));
+        }
+      }
+    }
+  });
+  return out;
+}
+
+void MultiplyBcq(const BcqMatrix& w, const float* x, float* y, ThreadPool& threads) {
+  const int64_t row_bytes = w.columns / 8, groups = w.groups(), group_bytes = w.group / 8;
+  // tables[k][b]: the sum of x[8k .. 8k+7], added where b's bit is set and subtracted elsewhere.
+  std::vector<float> tables(static_cast<size_t>(row_bytes * 256));
+  threads.ParallelFor(static_cast<size_t>(row_bytes), 16, [&](size_t begin, size_t end) {
+    for (size_t k = begin; k < end; ++k) {
+      float* table = &tables[k * 256];
+      table[0] = 0;
+      for (int j = 0; j < 8; ++j) table[0] -= x[8 * k + j];
+      for (int b = 1; b < 256; ++b) {
+        const int lowest = b & -b;
+        table[b] = table[b ^ lowest] + 2 * x[8 * k + std::countr_zero(static_cast<unsigned>(lowest))];
+      }
+    }
+  });
+  threads.ParallelFor(static_cast<size_t>(w.rows), 8, [&](size_t begin, size_t end) {
+    for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end); ++r) {
+      float sum = 0;
+      for (int64_t g = 0; g < groups; ++g) {
+        for (int i = 0; i < w.q; ++i) {
+          const uint8_t* signs = &w.signs[(i * w.rows + r) * row_bytes + g * group_bytes];
+          const float* table = &tables[g * group_bytes * 256];
+          float part = 0;
+          for (int64_t k = 0; k < group_bytes; ++k) part += table[k * 256 + signs[k]];
+          sum += w.alpha[(r * groups + g) * w.q + i] * part;
+        }
+      }
+      y[r] = sum;
+    }
+  });
+}
 
 }  // namespace hone
