@@ -2,7 +2,7 @@
 //
 //   hone serve MODEL --ctx 10240 & node bench/stream_gaps.mjs [URL] [--streams 4] [--prompt 8192] [--step-ms 200]
 //
-// Prints one JSON object. `bound_ms` is twice the median gap of the streams alone plus the server's --step-ms; `kept` says whether
+// Prints one JSON object, and a verdict on stderr; exit code 10 if the bound is not kept. `bound_ms` is twice the median gap of the streams alone plus the server's --step-ms; `kept` says whether
 // the 99th percentile of the gaps during the prompt is below it.
 const args = process.argv.slice(2)
 const flag = (name, otherwise) => {
@@ -56,3 +56,7 @@ function gaps(from, to) {
 const idle = gaps(alone, begin), during = gaps(begin, end), bound = 2 * idle.p50_ms + stepMs
 console.log(JSON.stringify({ model, streams, prompt_tokens: answer.usage.prompt_tokens, prompt_s: Math.round(end - begin) / 1000,
   idle, during, bound_ms: bound, kept: during.p99_ms <= bound }))
+const verdict = during.count === 0 ? 'NO TOKEN came during the prompt' : during.p99_ms <= bound ? 'KEPT' : 'BROKEN'
+console.error(`${verdict}: p99 gap ${during.p99_ms} ms while ${answer.usage.prompt_tokens} tokens were prefilled; ` +
+  `bound 2 x ${idle.p50_ms} ms + ${stepMs} ms = ${bound} ms`)
+process.exitCode = verdict === 'KEPT' ? 0 : 10

@@ -145,7 +145,7 @@ TEST_F(Api, AnswersThatMustHaveAFormHaveAGrammar) {
   const auto param_of = [&](const std::string& more) {
     const ClientResponse answer = Chat("hello", more);
     EXPECT_EQ(answer.status, 400) << more;
-    return Body(answer)["error"]["param"];
+    return json::parse(answer.body)["error"]["param"];
   };
   EXPECT_EQ(param_of(schema + R"({"not":{}}}})"), "response_format.json_schema.schema");
   EXPECT_EQ(param_of(R"("no_repeat_ngram_size":3,"response_format":{"type":"json_object"})"), "no_repeat_ngram_size");

@@ -285,6 +285,23 @@ TEST_F(Operations, MetricsCount) {
   EXPECT_EQ(Call("GET", "/metrics").body.find("vllm:"), std::string::npos);
 }
 
+TEST_F(Operations, TheDocsNameEveryMetric) {
+  ServeOptions options;
+  options.access_log = WriteFile("access.log", "");
+  Start(options);
+  std::ifstream file(std::string(HONE_SOURCE_DIR) + "/docs/server.md");
+  const std::string docs{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::istringstream lines(Call("GET", "/metrics").body);
+  int names = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("# TYPE ")) continue;
+    const std::string name = line.substr(7, line.find(' ', 7) - 7);
+    EXPECT_NE(docs.find("`" + name + "`"), std::string::npos) << name;
+    ++names;
+  }
+  EXPECT_GT(names, 30);
+}
+
 TEST(Histograms, BucketsAndQuantiles) {
   constexpr double kBounds[] = {1, 2, 4};
   Histogram histogram(kBounds);

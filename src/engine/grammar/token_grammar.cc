@@ -10,6 +10,8 @@ namespace {
 constexpr size_t kMaxSets = 4096;            // remembered, a kilobyte each
 constexpr size_t kMaxFrames = 1u << 16;      // of stacks
 constexpr size_t kMaxWays = 1u << 18;        // of all sets
+constexpr size_t kMaxSetsInMask = 1u << 14;  // while one mask is made
+constexpr size_t kMaxWaysInMask = 1u << 20;
 constexpr size_t kMaxMasks = 512;            // an eighth of the vocabulary in bytes each
 constexpr size_t kMaxWaysOfSet = 4096;       // more are dropped: the answer is then one of fewer, and still fits
 constexpr size_t kMaxReached = 16384;        // looked at to fill a set
@@ -111,26 +113,41 @@ int32_t TokenGrammar::End() {
   Set set;
   set.ways = ways_now_;
   set.may_end = may_end_now_;
-  set.next = std::make_unique<std::array<int32_t, 256>>();
-  set.next->fill(kUnknown);
   ways_ += ways_now_.size();
   sets_.push_back(std::move(set));
   set_of_.emplace(hash, number);
   return number;
 }
 
-int32_t TokenGrammar::Next(int32_t set, uint8_t byte) {
-  if (const int32_t known = (*sets_[set].next)[byte]; known != kUnknown) return known;
+void TokenGrammar::Follow(std::span<const Way> ways, uint8_t byte) {
   Begin();
-  const std::vector<Way> ways = sets_[set].ways;  // Add may not move it, End may
   for (const Way& way : ways) {
     for (const Grammar::Edge& edge : grammar_->edges(way.state)) {
       if (edge.step == Grammar::Step::kByte && edge.first <= byte && byte <= edge.last) Add(edge.to, way.stack);
     }
   }
+}
+
+int32_t TokenGrammar::Next(int32_t set, uint8_t byte) {
+  if (sets_[set].next == nullptr) {
+    sets_[set].next = std::make_unique<std::array<int32_t, 256>>();
+    sets_[set].next->fill(kUnknown);
+  }
+  if (const int32_t known = (*sets_[set].next)[byte]; known != kUnknown) return known;
+  Follow(sets_[set].ways, byte);
   const int32_t next = End();
   (*sets_[set].next)[byte] = next;
   return next;
+}
+
+int32_t TokenGrammar::After(std::string_view text) {
+  if (text.empty()) return start_;
+  std::vector<Way> ways = sets_[start_].ways;
+  for (const char c : text) {
+    Follow(ways, static_cast<uint8_t>(c));
+    ways = ways_now_;
+  }
+  return End();
 }
 
 int32_t TokenGrammar::Next(int32_t set, std::string_view bytes) {
@@ -153,6 +170,12 @@ std::shared_ptr<const TokenMask> TokenGrammar::MaskOf(int32_t set) {
   bool misfit = false;                 // the byte after those does not
   for (const TokenBytesTable::Entry& entry : tokens_->entries()) {
     if (misfit && entry.shared > fits) continue;
+    // Of a grammar with too many sets to look at, longer tokens are left out: by single bytes everything can be said.
+    if (entry.size > 1 && (sets_.size() > kMaxSetsInMask || ways_ > kMaxWaysInMask)) {
+      fits = std::min<size_t>(fits, entry.shared);
+      misfit = false;
+      continue;
+    }
     const std::string_view bytes = tokens_->bytes(entry);
     fits = std::min<size_t>(fits, entry.shared);
     after.resize(fits + 1);
@@ -181,7 +204,7 @@ void GrammarCursor::Find() {
   if (full) grammar.Forget();
   if (generation_ == grammar.generation_) return;
   generation_ = grammar.generation_;
-  set_ = grammar.Next(grammar.start_, text_);
+  set_ = grammar.After(text_);
 }
 
 bool GrammarCursor::Advance(std::string_view bytes) {

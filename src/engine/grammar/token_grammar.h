@@ -66,7 +66,7 @@ class TokenGrammar {
   struct Set {
     std::vector<Way> ways;  // only those that read a byte, sorted
     bool may_end = false;
-    std::unique_ptr<std::array<int32_t, 256>> next;  // kUnknown, kNone or a set
+    std::unique_ptr<std::array<int32_t, 256>> next;  // kUnknown, kNone or a set; null: all unknown
     std::shared_ptr<const TokenMask> mask;
   };
   static constexpr int32_t kUnknown = -2, kNone = -1;
@@ -77,7 +77,9 @@ class TokenGrammar {
   void Begin();                     // an empty set of ways to be filled
   void Add(int32_t state, int32_t stack);  // and all that can be reached from it without a byte
   int32_t End();                    // its number; kNone for nothing
+  void Follow(std::span<const Way> ways, uint8_t byte);  // fills the set that is after them
   int32_t Next(int32_t set, uint8_t byte);
+  int32_t After(std::string_view text);  // from the start on, without remembering what is between
   int32_t Next(int32_t set, std::string_view bytes);
   std::shared_ptr<const TokenMask> MaskOf(int32_t set);
 

@@ -34,6 +34,8 @@ constexpr EngineMetric kEngineMetrics[] = {
      [](const EngineStats& s) { return double(s.blocks_cached); }},
     {"hone_kv_usage", "vllm:kv_cache_usage_perc", "gauge", "Used share of the blocks, 0 to 1.",
      [](const EngineStats& s) { return Share(s.blocks_used, s.blocks); }},
+    {"", "vllm:gpu_cache_usage_perc", "gauge", "The older name of vllm:kv_cache_usage_perc.",
+     [](const EngineStats& s) { return Share(s.blocks_used, s.blocks); }},
     {"hone_steps_total", "", "counter", "Steps of the engine.", [](const EngineStats& s) { return double(s.steps); }},
     {"hone_preemptions_total", "vllm:num_preemptions_total", "counter",
      "Sequences that lost their blocks and were computed again.",

@@ -21,11 +21,11 @@ Result<std::shared_ptr<const Grammar>> Compile(const Json& schema) {
   HONE_TRY(const GrammarBuilder::Rule rule, AddJsonSchema(json, schema));
   return builder.Build(rule);
 }
-Result<std::shared_ptr<const Grammar>> Compile(const std::string& schema) { return Compile(Json::parse(schema)); }
+Result<std::shared_ptr<const Grammar>> Compile(const char* schema) { return Compile(Json::parse(schema)); }
 
-Json ReadGolden(const std::string& path) {
+Json Cases(const std::string& path) {
   std::ifstream in(path);
-  return Json::parse(in);
+  return Json::parse(in).at("cases");
 }
 
 // `rows`: texts with what they should be. Counts what is accepted and refused.
@@ -56,7 +56,8 @@ void CheckRows(const GrammarRun& run, const Json& rows, const std::string& what,
 TEST(JsonSchema, Goldens) {
   HONE_NEED_SHARED(path, "goldens/structured/json_schema.json");
   int accepted = 0, rejected = 0, refused = 0;
-  for (const Json& one : ReadGolden(path).at("cases")) {
+  const Json cases = Cases(path);
+  for (const Json& one : cases) {
     const auto grammar = Compile(one.at("schema"));
     if (!grammar) {
       ++refused;
@@ -74,7 +75,8 @@ TEST(JsonSchema, Goldens) {
 TEST(JsonSchema, GoldenTools) {
   HONE_NEED_SHARED(path, "goldens/structured/tools.json");
   int accepted = 0, rejected = 0;
-  for (const Json& one : ReadGolden(path).at("cases")) {
+  const Json cases = Cases(path);
+  for (const Json& one : cases) {
     const Json& function = one.at("tool").at("function");
     const auto grammar = Compile(function.at("parameters"));
     ASSERT_TRUE(grammar) << function.dump() << grammar.error().message;
@@ -87,7 +89,8 @@ TEST(JsonSchema, GoldenTools) {
 TEST(Regex, Goldens) {
   HONE_NEED_SHARED(path, "goldens/structured/regex.json");
   int accepted = 0, rejected = 0;
-  for (const Json& one : ReadGolden(path).at("cases")) {
+  const Json cases = Cases(path);
+  for (const Json& one : cases) {
     GrammarBuilder builder;
     const auto rule = AddRegex(builder, one.at("pattern").get<std::string>(), RegexUse::kWhole, Spelling::kPlain);
     ASSERT_TRUE(rule) << one.at("pattern") << rule.error().message;

@@ -70,6 +70,53 @@ test('log-probabilities and stop strings', async () => {
   assert.equal(legacy.choices[0].logprobs.token_logprobs[0], null);
 });
 
+const weather = { type: 'object', properties: { city: { type: 'string', maxLength: 12 }, days: { type: 'integer', minimum: 1, maximum: 9 } },
+  required: ['city', 'days'], additionalProperties: false };
+const tool = { type: 'function', function: { name: 'weather', strict: true, parameters: weather } };
+const check = (value) => {
+  assert.deepEqual(Object.keys(value), ['city', 'days']);
+  assert.ok(value.city.length <= 12 && value.days >= 1 && value.days <= 9 && Number.isInteger(value.days), JSON.stringify(value));
+};
+
+test('answers by a schema, parsed by the client', async () => {
+  const format = { type: 'json_schema', json_schema: { name: 'weather', strict: true, schema: weather } };
+  for (let seed = 0; seed < 3; ++seed) {
+    const request = ask('The weather in Rome?', { temperature: 1.5, seed, n: 2, max_tokens: 200, response_format: format });
+    const { choices } = await client.chat.completions.parse(request);
+    for (const { message, finish_reason } of choices) assert.equal(finish_reason, 'stop'), check(message.parsed);
+    const streamed = await client.chat.completions.stream(request).finalChatCompletion();
+    assert.deepEqual(streamed.choices.map((one) => one.message.parsed), choices.map((one) => one.message.parsed));
+  }
+  const { output_text } = await client.responses.create({ model: 'builtin', input: 'Rome', text: { format: { type: 'json_schema', name: 'w', schema: weather } } });
+  check(JSON.parse(output_text));
+  const any = await client.chat.completions.create(ask('JSON, please', { max_tokens: 400, response_format: { type: 'json_object' } }));
+  if (any.choices[0].finish_reason === 'stop') assert.equal(typeof JSON.parse(any.choices[0].message.content), 'object');
+});
+
+test('calls that must be made', async () => {
+  for (const tool_choice of ['required', { type: 'function', function: { name: 'weather' } }]) {
+    const request = ask('Hello', { temperature: 1.5, seed: 4, max_tokens: 200, tools: [tool], tool_choice, parallel_tool_calls: false });
+    const { choices } = await client.chat.completions.create(request);
+    assert.equal(choices[0].finish_reason, 'tool_calls');
+    assert.equal(choices[0].message.tool_calls.length, 1);
+    assert.equal(choices[0].message.tool_calls[0].function.name, 'weather');
+    check(JSON.parse(choices[0].message.tool_calls[0].function.arguments));
+    const streamed = await client.chat.completions.stream(request).finalChatCompletion();
+    assert.equal(streamed.choices[0].message.tool_calls[0].function.arguments, choices[0].message.tool_calls[0].function.arguments);
+  }
+  const response = await client.responses.create({ model: 'builtin', input: 'Hello', tools: [{ type: 'function', name: 'weather', strict: true, parameters: weather }],
+    tool_choice: 'required', parallel_tool_calls: false });
+  check(JSON.parse(response.output.find((item) => item.type === 'function_call').arguments));
+});
+
+test('a schema that cannot be enforced is refused, by its place', async () => {
+  const bad = { type: 'object', properties: { a: { not: {} } } };
+  await assert.rejects(client.chat.completions.create(ask('x', { response_format: { type: 'json_schema', json_schema: { name: 's', schema: bad } } })),
+    (e) => e.status === 400 && e.param === 'response_format.json_schema.schema' && /properties.a.not/.test(e.message));
+  await assert.rejects(client.chat.completions.create(ask('x', { tools: [{ type: 'function', function: { name: 'f', strict: true, parameters: bad } }] })),
+    (e) => e.status === 400 && e.param === 'tools[0].function.parameters');
+});
+
 test('errors are the right classes, and say what is wrong', async () => {
   await assert.rejects(client.chat.completions.create(ask('x', { temperature: 9 })),
     (e) => e instanceof OpenAI.BadRequestError && e.param === 'temperature' && /found 9/.test(e.message));
