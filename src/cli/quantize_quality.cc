@@ -163,8 +163,9 @@ Result<Quality> MeasureQuality(const QualityRequest& request, const CommonFlags&
   Quality quality;
   quality.text = request.text;
   if (quality.text.empty()) {
-    HONE_TRY(const std::string assets, AssetsFolder());
-    quality.text = assets + "/calibration/held-out.txt";
+    const auto assets = AssetsFolder();
+    if (!assets) return Skipped("no held-out text: " + assets.error().message);
+    quality.text = *assets + "/calibration/held-out.txt";
   }
   HONE_TRY(const std::string bytes, ReadText(quality.text));
   auto before = OpenModel(request.original);

@@ -26,7 +26,7 @@ struct Quality {
   double prefill_before = 0, prefill_after = 0, decode_before = 0, decode_after = 0;  // tokens a second
 };
 
-// Errors: no text. What hone cannot run, or has no memory for, is skipped and says why.
+// Errors: a text that was asked for and cannot be read. What hone cannot run, or has no memory for, is skipped and says why.
 Result<Quality> MeasureQuality(const QualityRequest& request, const CommonFlags& flags, const Runtime& runtime);
 
 std::string QualityText(const Quality& quality);

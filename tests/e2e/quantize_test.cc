@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -21,6 +22,7 @@
 #include "e2e/program.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
+#include "formats/safetensors.h"
 
 namespace hone {
 namespace {
@@ -207,6 +209,52 @@ TEST_F(Quantize, EveryRunIsInTheLedgerAndTheSummarySaysWhatItCost) {
   EXPECT_EQ(Newest(ledger)["outcome"], "failed");
 }
 
+TEST_F(Quantize, ScalesOfACacheAreCalibratedAndWritten) {
+  const std::string text = HONE_SOURCE_DIR "/assets/builtin/tasks/calibration.txt", ranges = folder_ + "kv.safetensors";
+  ASSERT_EQ(Hone("calibrate" + Quoted(builtin_) + "--kv-scales --chunks 2 -f" + Quoted(text) + "-o" + Quoted(ranges)), 0)
+      << Err();
+  const auto config = nlohmann::json::parse(Bytes(builtin_ + "/config.json"));
+  const int layers = config["num_hidden_layers"].get<int>();
+  const auto seen = SafetensorsFile::Open(ranges);
+  ASSERT_TRUE(seen);
+  const std::string quantize = "quantize" + Quoted(builtin_), rtn = "--method rtn --no-measure --kv-scheme ";
+  ASSERT_EQ(Hone(quantize + Quoted(folder_ + "a") + rtn + "fp8 --kv-scales" + Quoted(ranges)), 0) << Err();
+  ASSERT_EQ(Hone(quantize + Quoted(folder_ + "b") + rtn + "fp8 --chunks 2 --calibration" + Quoted(text)), 0) << Err();
+  ASSERT_EQ(Hone(quantize + Quoted(folder_ + "c") + rtn + "int8 --kv-per-head --kv-scales" + Quoted(ranges)), 0) << Err();
+  EXPECT_TRUE(Bytes(folder_ + "a/model.safetensors") == Bytes(folder_ + "b/model.safetensors"));
+  const auto scheme = [&](const char* name) {
+    return nlohmann::json::parse(Bytes(folder_ + name + "/config.json"))["quantization_config"]["kv_cache_scheme"];
+  };
+  EXPECT_EQ(scheme("a")["type"], "float");
+  EXPECT_EQ(scheme("a")["strategy"], "tensor");
+  EXPECT_EQ(scheme("c")["type"], "int");
+  const auto a = SafetensorsFile::Open(folder_ + "a/model.safetensors"), c = SafetensorsFile::Open(folder_ + "c/model.safetensors");
+  ASSERT_TRUE(a && c);
+  for (int layer = 0; layer < layers; ++layer) {
+    for (const std::string kind : {"k", "v"}) {
+      const std::string scale = "model.layers." + std::to_string(layer) + ".self_attn." + kind + "_scale";
+      const NamedTensor *whole = (*a)->FindTensor(scale), *heads = (*c)->FindTensor(scale);
+      const NamedTensor* range = (*seen)->FindTensor("layers." + std::to_string(layer) + "." + kind + "_absmax");
+      ASSERT_TRUE(whole != nullptr && heads != nullptr && range != nullptr) << scale;
+      const int64_t count = range->view.shape.elements();
+      ASSERT_EQ(whole->view.shape.elements(), 1);
+      ASSERT_EQ(heads->view.shape, (Shape{count, 1, 1}));
+      float largest = 0;
+      for (int64_t h = 0; h < count; ++h) {
+        largest = std::max(largest, range->view.as<float>()[h]);
+        EXPECT_FLOAT_EQ(heads->view.as<float>()[h], range->view.as<float>()[h] / 127.5f);
+      }
+      EXPECT_GT(largest, 0);
+      EXPECT_FLOAT_EQ(whole->view.as<float>()[0], largest / 448);
+    }
+  }
+  // hone itself reads such a folder; its cache finds its own scales.
+  ASSERT_EQ(Hone("run" + Quoted(folder_ + "a") + "-p 'one two three' -n 4 --temperature 0"), 0) << Err();
+  EXPECT_EQ(Hone(quantize + Quoted(folder_ + "d") + "--method nf4 --kv-scheme fp8"), 2);
+  EXPECT_EQ(Hone(quantize + Quoted(folder_ + "d.gguf") + "--type Q4_0 --kv-scheme fp8"), 2);
+  EXPECT_EQ(Hone(quantize + Quoted(folder_ + "d") + rtn + "fp8 --kv-scales" + Quoted(builtin_ + "/model.safetensors")), 3);
+}
+
 TEST_F(Quantize, MemoryIsBoundedWhateverTheModel) {
   // 72 layers of 2 MiB matrices, 288 MiB in all.
   const std::string model = folder_ + "many.gguf";
@@ -233,7 +281,7 @@ TEST_F(Quantize, MemoryIsBoundedWhateverTheModel) {
 
 TEST_F(Quantize, ABudgetIsMetByWhatMatters) {
   const std::string out = folder_ + "mixed.gguf", text = HONE_SOURCE_DIR "/assets/builtin/tasks/calibration.txt";
-  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(out) + "--bits 4.25 --chunks 4 --json --measure-windows 2 --calibration" +
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(out) + "--bits 4.25 --chunks 1 --json --measure-windows 2 --calibration" +
                  Quoted(text)),
             0)
       << Err();
