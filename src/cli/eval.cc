@@ -10,6 +10,7 @@
 #include "cli/loaded_model.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "cli/report_page.h"
 #include "measure/divergence.h"
 #include "measure/domains.h"
 #include "measure/ledger/entries.h"
@@ -36,7 +37,7 @@ class EvalCommand : public Command {
         ->required()
         ->one_of({"perplexity", "kld", "tasks", "needle", "domains"});
     flags.Add("MODEL", model_, "GGUF file, Hugging Face folder, builtin or builtin-draft")->required();
-    flags.Add("FILES", files_, "tasks: JSONL files (default: the tasks of the built-in model); domains: NAME=FILE of each text");
+    flags.Add("FILES", files_, "tasks: JSONL files (default: the tasks of the built-in model); domains: NAME=FILE of each text (default: texts of hone's own)");
     const char* text = "Perplexity and divergence";
     flags.Add("-f,--file", file_, "the text; - is standard input")->group(text);
     protocol_option_ =
@@ -76,11 +77,13 @@ class EvalCommand : public Command {
         ->group(needle);
     flags.Add("--needles", needles_.trials, "needles of each length and depth (default 3)")->range(1, 1000)->group(needle);
     AddLedgerFlags(flags, &ledger_);
+    AddPageFlag(flags, &html_);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
     CatchInterrupts();
     HONE_RETURN_IF_ERROR(CheckFlags());
+    HONE_RETURN_IF_ERROR(CheckPage(html_, {file_, model_, base_, save_, compare_}));
     if (what_ == "perplexity") return Perplexity(flags);
     if (what_ == "kld") return Divergence(flags);
     if (what_ == "needle") return Needle(flags);
@@ -89,10 +92,16 @@ class EvalCommand : public Command {
   }
 
  private:
+  // The exit code of a run whose result is written: also what ended early has one.
+  static Result<int> End(bool interrupted, const std::string& failed) {
+    if (interrupted) return kExitInterrupted;
+    if (!failed.empty()) return Error{ErrorCode::kInternal, failed + "; what was done until then is in the result"};
+    return kExitDone;
+  }
+
   Result<void> CheckFlags() const {
     const bool tasks = what_ == "tasks", kld = what_ == "kld";
     const bool domains = what_ == "domains", needle = what_ == "needle";
-    if (domains && files_.empty()) return UsageError("no texts: give NAME=FILE of each domain, as prose=book.txt code=main.cc");
     if (!needle && (!needles_.lengths.empty() || !depths_.empty())) return UsageError("--lengths, --depths and --needles are for eval needle");
     if (!tasks && !domains && !files_.empty())
       return UsageError("eval " + what_ + " takes its text with -f FILE; '" + files_[0] + "' is too much");
@@ -157,9 +166,9 @@ class EvalCommand : public Command {
                  .Context(file_));
     progress.Clear();
     const std::string json = PerplexityJson(result, loaded.name);
-    EnterRun(ledger_, owner->runtime(), PerplexityEntry(result, loaded.name, loaded.checkpoint->path(), file_, json));
+    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), PerplexityEntry(result, loaded.name, loaded.checkpoint->path(), file_, json)));
     WriteOut(flags.json ? json : PerplexityTable(result, loaded.name));
-    return result.interrupted ? kExitInterrupted : kExitDone;
+    return End(result.interrupted, result.failed);
   }
 
   Result<int> Divergence(const CommonFlags& flags) {
@@ -217,9 +226,9 @@ class EvalCommand : public Command {
     result.base = from_file ? base_ : other.name;
     result.saved = save_;
     const std::string json = DivergenceJson(result, mine.name);
-    EnterRun(ledger_, owner->runtime(), DivergenceEntry(result, mine.name, mine.checkpoint->path(), file_, json));
+    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), DivergenceEntry(result, mine.name, mine.checkpoint->path(), file_, json)));
     WriteOut(flags.json ? json : DivergenceTable(result, mine.name));
-    return result.interrupted ? kExitInterrupted : kExitDone;
+    return End(result.interrupted, result.failed);
   }
 
   std::string SavedJson(const std::string& name, size_t chunks, int context, const std::string& digest) const {
@@ -262,10 +271,11 @@ class EvalCommand : public Command {
       const TaskProgress report = [&](double share, int right, int done) {
         progress.Update(share, std::to_string(right) + " right of " + std::to_string(done));
       };
-      HONE_TRY(TaskResult result, RunTasks(set, task_model, loaded.runtime->runtime(), kv, task_options_, report,
-                                           [] { return Interrupted(); }));
-      results.push_back(std::move(result));
-      if (Interrupted()) break;
+      Result<TaskResult> result = RunTasks(set, task_model, loaded.runtime->runtime(), kv, task_options_, report, [] { return Interrupted(); });
+      if (!result && results.empty()) return result.error();
+      if (!result) failed_ = result.error().message;
+      if (result) results.push_back(std::move(*result));
+      if (!result || Interrupted()) break;
     }
     return results;
   }
@@ -299,13 +309,17 @@ class EvalCommand : public Command {
                         [] { return Interrupted(); }));
     progress.Clear();
     const std::string json = NeedleJson(report, loaded.name, flags.kv_name());
-    EnterRun(ledger_, loaded.runtime->runtime(), NeedleEntry(report, loaded.name, loaded.checkpoint->path(), json));
+    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, loaded.runtime->runtime(), NeedleEntry(report, loaded.name, loaded.checkpoint->path(), json)));
     WriteOut(flags.json ? json : NeedleTable(report, loaded.name, flags.kv_name()));
-    return report.interrupted ? kExitInterrupted : kExitDone;
+    return End(report.interrupted, report.failed);
   }
 
   Result<int> Domains(const CommonFlags& flags) {
     std::vector<DomainText> texts;
+    if (files_.empty()) {
+      HONE_TRY(const std::string assets, AssetsFolder());
+      HONE_TRY(texts, DefaultDomains(assets));
+    }
     for (const std::string& argument : files_) {
       HONE_TRY(DomainText domain, ParseDomain(argument));
       for (const DomainText& other : texts) {
@@ -324,17 +338,22 @@ class EvalCommand : public Command {
       HONE_TRY(base, Load(base_, context, *owner, flags));
     }
     std::vector<DomainResult> results;
+    std::string failed;
     for (const DomainText& domain : texts) {
-      if (Interrupted()) break;
+      if (Interrupted() || !failed.empty()) break;
       ProgressLine progress(domain.name, flags.progress());
       const EvalCallbacks callbacks{[&](double share, double) { progress.Update(share); }, [] { return Interrupted(); }};
-      HONE_TRY(DomainResult result, MeasureDomain(*mine.model, base.model.get(), owner->runtime(), kv, *mine.tokenizer, domain, context, chunks_, callbacks));
-      if (!Interrupted()) results.push_back(std::move(result));
+      Result<DomainResult> result = MeasureDomain(*mine.model, base.model.get(), owner->runtime(), kv, *mine.tokenizer, domain, context, chunks_, callbacks);
+      if (!result && results.empty() && !Interrupted()) return result.error();
+      if (!result) failed = result.error().message;
+      if (result && !Interrupted()) results.push_back(std::move(*result));
     }
-    const std::string json = DomainsJson(results, mine.name, base.name, context);
-    EnterRun(ledger_, owner->runtime(), DomainsEntry(results, mine.name, mine.checkpoint->path(), base.name, Interrupted(), json));
+    if (Interrupted()) failed.clear();
+    const std::string json = DomainsJson(results, mine.name, base.name, context, failed);
+    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(),
+                                           DomainsEntry(results, mine.name, mine.checkpoint->path(), base.name, Interrupted(), failed, json)));
     WriteOut(flags.json ? json : DomainsTable(results, mine.name, base.name));
-    return Interrupted() ? kExitInterrupted : kExitDone;
+    return End(Interrupted(), failed);
   }
 
   Result<int> Tasks(const CommonFlags& flags) {
@@ -358,10 +377,12 @@ class EvalCommand : public Command {
     std::string name, other_name, path, other_path;
     HONE_TRY(const std::vector<TaskResult> results, RunSets(model_, sets, flags, &name, &path));
     std::vector<TaskResult> other;
-    if (!compare_.empty() && !Interrupted()) {
-      HONE_TRY(other, RunSets(compare_, sets, flags, &other_name, &other_path));
+    if (!compare_.empty() && !Interrupted() && failed_.empty()) {
+      Result<std::vector<TaskResult>> second = RunSets(compare_, sets, flags, &other_name, &other_path);
+      if (!second) failed_ = second.error().message;  // what the first did stays
+      if (second) other = std::move(*second);
     }
-    if (Interrupted()) other.clear();  // half a comparison is none
+    if (Interrupted() || !failed_.empty()) other.clear();  // half a comparison is none
     if (!items_file_.empty()) {
       std::FILE* file = std::fopen(items_file_.c_str(), "wb");
       const std::string lines = TaskItemsJsonl(results);
@@ -370,9 +391,9 @@ class EvalCommand : public Command {
     }
     const std::string json = TasksJson(results, name, other, other_name);
     HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
-    EnterRun(ledger_, owner->runtime(), TasksEntry(results, name, path, other_name, json));
+    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), TasksEntry(results, name, path, other_name, failed_, json)));
     WriteOut(flags.json ? json : TasksTable(results, name, other, other_name));
-    return Interrupted() ? kExitInterrupted : kExitDone;
+    return End(Interrupted(), failed_);
   }
 
   static Result<std::vector<std::string>> DefaultTasks() {
@@ -387,7 +408,7 @@ class EvalCommand : public Command {
     return files;
   }
 
-  std::string what_, model_, file_, protocol_ = "llama.cpp", base_, save_, compare_, prefix_file_, items_file_;
+  std::string what_, model_, file_, protocol_ = "llama.cpp", base_, save_, compare_, prefix_file_, items_file_, html_, failed_;
   std::vector<std::string> files_;
   LedgerFlags ledger_;
   int stride_ = 0, chunks_ = 0;

@@ -109,7 +109,7 @@ Result<DivergenceResult> MeasureDivergence(Model& model, const DivergenceBase& b
   std::vector<float> base_rows;  // log-probabilities of the base's rows of a window
   std::vector<uint16_t> encoded;
 
-  HONE_TRY(result.interrupted, ForGroups(windows.size(), 1, callbacks, [&](size_t first, size_t) -> Result<void> {
+  const Result<bool> stopped = ForGroups(windows.size(), 1, callbacks, [&](size_t first, size_t) -> Result<void> {
              const auto some = std::span(windows).subspan(first, 1);
              std::atomic<int64_t> bad{-1};
              base_rows.resize(rows_per_window * V);
@@ -147,7 +147,14 @@ Result<DivergenceResult> MeasureDivergence(Model& model, const DivergenceBase& b
              if (bad.load() >= 0) return NotFinite(bad.load());
              ++result.chunks;
              return writer != nullptr ? writer->WriteRows(encoded) : Result<void>();
-           }));
+           });
+  result.rows.resize(static_cast<size_t>(result.chunks) * rows_per_window);  // of whole windows
+  if (!stopped) {
+    if (result.rows.empty()) return stopped.error();
+    result.failed = stopped.error().message;
+    return result;
+  }
+  result.interrupted = *stopped;
   if (result.rows.empty()) return Error{ErrorCode::kCancelled, "stopped before the first window was done"};
   if (writer != nullptr && !result.interrupted) HONE_RETURN_IF_ERROR(writer->Finish());
   return result;
@@ -243,6 +250,7 @@ std::string DivergenceJson(const DivergenceResult& result, const std::string& mo
   json["dataset_digest"] = result.dataset_digest;
   if (!result.saved.empty()) json["saved"] = result.saved;
   json["interrupted"] = result.interrupted;
+  json["failed"] = result.failed;
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -250,7 +258,7 @@ std::string DivergenceTable(const DivergenceResult& result, const std::string& m
   const DivergenceFigures f = FiguresOf(result.rows);
   std::string out =
       fmt::format("{} against {}\n{} positions in {} windows of {}{}\n\n", model, result.base, result.rows.size(),
-                  result.chunks, result.context, result.interrupted ? ", INTERRUPTED" : "");
+                  result.chunks, result.context, result.interrupted ? ", INTERRUPTED" : !result.failed.empty() ? ", ENDED EARLY" : "");
   out += fmt::format("perplexity       {:.4f} +/- {:.4f}, base {:.4f} +/- {:.4f}, ln ratio {:.5f} +/- {:.5f}\n", f.ppl,
                      f.ppl_error, f.ppl_base, f.ppl_base_error, f.ln_ratio, f.ln_ratio_error);
   out += fmt::format("same best token  {:.3f} +/- {:.3f} %, of the ten best {:.2f} %\n", 100 * f.same_top,

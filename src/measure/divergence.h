@@ -33,6 +33,7 @@ struct DivergenceResult {
   int context = 0, chunks = 0;
   std::string base, dataset_digest, bos_rule, saved;
   bool interrupted = false;
+  std::string failed;  // why it ended early, if it did; the rows are of the windows before
 };
 
 // What a base is: a file, or a second model that runs beside the first.
@@ -42,7 +43,8 @@ struct DivergenceBase {
 };
 
 // Runs `model` over windows of `text` (protocol llama.cpp). With a file as base `text` must hold the file's tokens.
-// `writer`, if given, gets the base's rows. Errors: vocabularies differ, logits are not finite.
+// `writer`, if given, gets the base's rows. Errors: vocabularies differ; logits of the first window are not finite (later
+// ones end the run: `failed`, and nothing is finished in `writer`).
 Result<DivergenceResult> MeasureDivergence(Model& model, const DivergenceBase& base, const Runtime& runtime, KvType kv,
                                            const EvalText& text, const std::vector<Window>& windows, KldWriter* writer,
                                            const EvalCallbacks& callbacks);

@@ -19,6 +19,13 @@ struct DomainText {
 // "code=src/main.cc": a name and a file. Errors (usage) say what was wanted; a name that is there twice is one.
 Result<DomainText> ParseDomain(const std::string& argument);
 
+// The texts of hone's own assets, by domain: prose, code, mathematics, recall (facts that stand far back), tool (calls).
+// Errors name the file.
+Result<std::vector<DomainText>> DefaultDomains(const std::string& assets);
+
+// The questions and answers of a task file (tasks.h) as a text. Errors name the file and line.
+Result<std::string> TextOfTasks(const std::string& file, std::string_view jsonl);
+
 struct DomainResult {
   std::string name, file, digest;
   int64_t rows = 0;
@@ -31,10 +38,12 @@ struct DomainResult {
 Result<DomainResult> MeasureDomain(Model& model, Model* base, const Runtime& runtime, KvType kv, const Tokenizer& tokenizer,
                                    const DomainText& domain, int context, int chunks, const EvalCallbacks& callbacks);
 
-std::string DomainsJson(const std::vector<DomainResult>& results, const std::string& model, const std::string& base, int context);
+// `failed`: why the run ended before the next domain; "" if it did not.
+std::string DomainsJson(const std::vector<DomainResult>& results, const std::string& model, const std::string& base, int context,
+                        const std::string& failed);
 std::string DomainsTable(const std::vector<DomainResult>& results, const std::string& model, const std::string& base);
 
 LedgerEntry DomainsEntry(const std::vector<DomainResult>& results, const std::string& model, const std::string& model_path,
-                         const std::string& base, bool interrupted, const std::string& json);
+                         const std::string& base, bool interrupted, const std::string& failed, const std::string& json);
 
 }  // namespace hone

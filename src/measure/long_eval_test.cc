@@ -5,6 +5,7 @@
 
 #include "base/test_shared.h"
 #include "measure/domains.h"
+#include "measure/ledger/entries.h"
 #include "measure/needle.h"
 
 namespace hone {
@@ -140,15 +141,75 @@ TEST_F(LongEvalTest, DomainsAreThePerplexitiesOfTheirTexts) {
     EXPECT_NEAR(itself->ppl, result->ppl, 1e-6 * result->ppl);
     results.push_back(*itself);
   }
-  const json out = json::parse(DomainsJson(results, "m", "b", 64));
+  const json out = json::parse(DomainsJson(results, "m", "b", 64, ""));
   ASSERT_EQ(out["domains"].size(), 2u);
   EXPECT_EQ(out["domains"][1]["name"], "code");
   EXPECT_TRUE(out["domains"][0].contains("kld"));
   EXPECT_NE(DomainsTable(results, "m", "b").find("code"), std::string::npos);
-  EXPECT_EQ(DomainsEntry(results, "m", "/nowhere", "b", false, "{}").figures.size(), 6u);
+  EXPECT_EQ(DomainsEntry(results, "m", "/nowhere", "b", false, "", "{}").figures.size(), 6u);
   const auto brief = MeasureDomain(*model_, nullptr, runtime(), KvType::kF32, *tokenizer_, {"x", "x.txt", "too short"}, 64, 0, {});
   ASSERT_FALSE(brief);
   EXPECT_NE(brief.error().message.find("x.txt"), std::string::npos);
+}
+
+// A model whose logits are damaged after some steps.
+class Spoiled : public Model {
+ public:
+  Spoiled(Model& inner, int good_steps) : inner_(inner), good_steps_(good_steps) {
+    config_ = inner.config();
+    options_ = inner.options();
+  }
+  uint64_t weight_bytes() const override { return inner_.weight_bytes(); }
+  void Forward(const ForwardBatch& batch, const KvLayers& kv, float* logits, const StateObserver* states) override {
+    inner_.Forward(batch, kv, logits, states);
+    if (good_steps_-- <= 0) logits[0] = NAN;
+  }
+
+ private:
+  Model& inner_;
+  int good_steps_;
+};
+
+TEST_F(LongEvalTest, DamageOnTheWayKeepsTheWindowsBeforeIt) {
+  ASSERT_NO_FATAL_FAILURE(Load("draft", 64));
+  std::string prose;
+  for (int i = 0; i < 200; ++i) prose += "The tide went out and left " + std::to_string(i) + " shells on the sand. ";
+  const EvalText text = PrepareText(*tokenizer_, prose, Protocol::kGptq);
+  const ProtocolRules rules = *ResolveRules({Protocol::kGptq, 64, 0, 0});
+  const auto whole = MeasurePerplexity(*model_, runtime(), KvType::kF32, *tokenizer_, text, rules, {});
+  ASSERT_TRUE(whole) << whole.error().message;
+  EXPECT_EQ(whole->failed, "");
+  Spoiled late(*model_, 1), at_once(*model_, 0), beside(*model_, 3);
+  const auto part = MeasurePerplexity(late, runtime(), KvType::kF32, *tokenizer_, text, rules, {});
+  ASSERT_TRUE(part) << part.error().message;
+  EXPECT_NE(part->failed.find("not finite"), std::string::npos);
+  ASSERT_GT(part->windows, 0);
+  EXPECT_LT(part->windows, whole->windows);
+  EXPECT_EQ(part->nll.size(), static_cast<size_t>(part->tokens_scored));
+  for (int w = 0; w < part->windows; ++w) EXPECT_EQ(part->window_nll[w], whole->window_nll[w]);
+  EXPECT_TRUE(std::isfinite(part->ppl));
+  EXPECT_EQ(PerplexityEntry(*part, "m", "", "t", "{}").outcome, "failed");
+  const auto none = MeasurePerplexity(at_once, runtime(), KvType::kF32, *tokenizer_, text, rules, {});
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("not finite"), std::string::npos);
+  const std::vector<Window> windows = *PlanWindows(*ResolveRules({Protocol::kLlamaCpp, 64, 0, 0}), static_cast<int64_t>(text.tokens.size()));
+  const auto divergence = MeasureDivergence(beside, {nullptr, model_.get()}, runtime(), KvType::kF32, text, windows, nullptr, {});
+  ASSERT_TRUE(divergence) << divergence.error().message;
+  EXPECT_NE(divergence->failed.find("not finite"), std::string::npos);
+  EXPECT_EQ(divergence->chunks, 3);
+  EXPECT_EQ(divergence->rows.size(), 3u * windows[0].targets());
+  for (const DivergenceRow& row : divergence->rows) EXPECT_TRUE(std::isfinite(row.kld) && std::isfinite(row.nll));
+}
+
+TEST(DomainsTest, TheDefaultTextsAreThere) {
+  const auto domains = DefaultDomains(HONE_SOURCE_DIR "/assets");
+  ASSERT_TRUE(domains) << domains.error().message;
+  ASSERT_EQ(domains->size(), 5u);
+  for (const DomainText& domain : *domains) EXPECT_GT(domain.text.size(), 4000u) << domain.name;
+  EXPECT_NE((*domains)[4].text.find("<tool_call>"), std::string::npos);
+  EXPECT_FALSE(DefaultDomains("/nowhere"));
+  EXPECT_EQ(*TextOfTasks("t", "{\"messages\": [{\"role\": \"user\", \"content\": \"a?\"}], \"answer\": \"b\"}\n\n{\"messages\": []}"), "a?\nb\n\n");
+  for (const char* bad : {"x", "[]", "{}", "{\"messages\": 3}"}) EXPECT_NE(TextOfTasks("t.jsonl", bad).error().message.find("t.jsonl: line 1"), std::string::npos) << bad;
 }
 
 TEST(DomainsTest, Arguments) {

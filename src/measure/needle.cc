@@ -141,11 +141,13 @@ Result<NeedleReport> RunNeedles(const NeedleOptions& options, const std::string&
     const TaskSet set = MakeNeedles(options, length, haystack, *model.tokenizer, model.chat_template != nullptr, &tokens);
     const double before = static_cast<double>(report.cells.size() / options.depths.size()) / all;
     std::vector<TaskOutcome> outcomes;
-    if (!report.interrupted) {
-      HONE_TRY(TaskResult result, RunTasks(set, model, runtime, kv, {.max_tokens = options.max_tokens},
-                                           [&](double share, int, int items) { if (progress) progress(before + share / all, right, done + items); }, stop));
-      report.interrupted = result.interrupted;
-      if (!result.interrupted) outcomes = std::move(result.outcomes);
+    if (!report.interrupted && report.failed.empty()) {
+      Result<TaskResult> ran = RunTasks(set, model, runtime, kv, {.max_tokens = options.max_tokens},
+                                           [&](double share, int, int items) { if (progress) progress(before + share / all, right, done + items); }, stop);
+      if (!ran && done == 0) return ran.error();
+      if (!ran) report.failed = ran.error().message;
+      report.interrupted = ran && ran->interrupted;
+      if (ran && !ran->interrupted) outcomes = std::move(ran->outcomes);
     }
     for (size_t d = 0; d < options.depths.size(); ++d) {
       NeedleCell cell{.length = length, .depth = options.depths[d]};
@@ -170,12 +172,14 @@ std::string NeedleJson(const NeedleReport& report, const std::string& model, con
     json["cells"].push_back({{"length", cell.length}, {"depth", cell.depth}, {"right", cell.right}, {"of", cell.of}, {"tokens", std::round(cell.tokens)}});
   }
   json["interrupted"] = report.interrupted;
+  json["failed"] = report.failed;
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 LedgerEntry NeedleEntry(const NeedleReport& report, const std::string& model, const std::string& model_path, const std::string& json) {
   LedgerEntry entry{.kind = "eval needle", .model = model, .model_digest = ModelDigest(model_path)};
-  entry.outcome = report.interrupted ? "interrupted" : "done";
+  entry.outcome = report.interrupted ? "interrupted" : report.failed.empty() ? "done" : "failed";
+  if (!report.failed.empty()) entry.failures.push_back({"ended early", "", report.failed, 1});
   entry.figures.push_back({"needles_found", report.accuracy(), Direction::kHigher});
   for (const NeedleCell& cell : report.cells) {
     if (cell.of > 0)

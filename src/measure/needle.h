@@ -36,6 +36,7 @@ struct NeedleReport {
   std::vector<double> depths;
   std::vector<NeedleCell> cells;  // [lengths][depths]
   bool interrupted = false;       // cells that were not done have `of` 0
+  std::string failed;             // why it ended early, if it did; the same of its cells
   Interval accuracy() const;      // of all cells, Wilson 95 %
 };
 

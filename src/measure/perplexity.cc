@@ -68,10 +68,12 @@ Result<PerplexityResult> MeasurePerplexity(Model& model, const Runtime& runtime,
       result.nll[starts[window] + index] = nll;
     });
     if (bad.load() >= 0) {
-      return Error{ErrorCode::kInternal,
-                   fmt::format("the logits for token {} of the text (window {}) are not finite: the model is damaged, "
-                               "or a kernel is wrong (--exact may help); {} windows before it are fine",
-                               bad.load(), first, result.windows)};
+      result.failed = fmt::format("the logits for token {} of the text (window {}) are not finite: the model is damaged, "
+                                  "or a kernel is wrong (--exact may help); {} windows before it are fine",
+                                  bad.load(), first, result.windows);
+      result.nll.resize(starts[0]);
+      if (result.windows == 0) return Error{ErrorCode::kInternal, result.failed};
+      break;
     }
     for (size_t w = 0; w < some.size(); ++w) {
       double sum = 0;
@@ -114,7 +116,8 @@ std::string PerplexityJson(const PerplexityResult& result, const std::string& mo
                        {"special_tokens", result.parse_special ? "parsed" : "text"},
                        {"bytes_scored", result.bytes_scored},
                        {"nll_mean", result.nll_mean},
-                       {"interrupted", result.interrupted}};
+                       {"interrupted", result.interrupted},
+                       {"failed", result.failed}};
   if (result.rules.protocol == Protocol::kSliding) json["stride"] = result.rules.stride;
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
@@ -129,7 +132,7 @@ std::string PerplexityTable(const PerplexityResult& result, const std::string& m
       "{} tokens ({} bytes) in {} windows{}\ntext             sha256 {}\n",
       model, result.ppl, result.ppl_stderr, result.bits_per_byte, protocol, result.bos_rule,
       result.parse_special ? "parsed" : "text", result.tokens_scored, result.bytes_scored, result.windows,
-      result.interrupted ? ", INTERRUPTED" : "", result.dataset_digest);
+      result.interrupted ? ", INTERRUPTED" : !result.failed.empty() ? ", ENDED EARLY" : "", result.dataset_digest);
 }
 
 }  // namespace hone

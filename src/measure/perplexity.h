@@ -43,9 +43,11 @@ struct PerplexityResult {
   std::string bos_rule, dataset_digest;
   bool parse_special = false;
   bool interrupted = false;  // the figures are of the windows that were done
+  std::string failed;        // why it ended early, if it did; the figures are of the windows before
 };
 
-// Errors: too short a text; logits that are not finite, with the window and position.
+// Errors: too short a text; logits that are not finite, with the window and position, in the first windows (later ones end
+// the run: `failed`).
 Result<PerplexityResult> MeasurePerplexity(Model& model, const Runtime& runtime, KvType kv, const Tokenizer& tokenizer,
                                            const EvalText& text, const ProtocolRules& rules,
                                            const EvalCallbacks& callbacks);

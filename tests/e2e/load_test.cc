@@ -28,11 +28,11 @@ class LoadedServer : public testing::Test {
     ASSERT_EQ(std::fscanf(pipe, "%d", &pid_), 1);
     pclose(pipe);
     const std::string before = "http://127.0.0.1:";
-    for (int i = 0; i < 600 && url_.empty(); ++i) {
+    while (url_.empty() && kill(pid_, 0) == 0) {  // until it listens or has ended, however long that takes
       const std::string text = ReadAll(log);
       const size_t at = text.find(before), end = text.find_first_of(" \n", at);
       if (at != std::string::npos && end != std::string::npos) url_ = text.substr(at, end - at);
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     ASSERT_FALSE(url_.empty()) << ReadAll(log);
   }
@@ -141,23 +141,6 @@ TEST_F(LoadedServer, ErrorsOfTheServerAreCountedByKind) {
   ASSERT_EQ(result["errors"].size(), 1u);
   EXPECT_EQ(result["errors"][0]["kind"], "http_400");
   EXPECT_TRUE(Contains(result["errors"][0]["first"], "context")) << result["errors"];
-}
-
-TEST_F(LoadedServer, AnInterruptedLoadKeepsWhatItHas) {
-  const std::string out = TempPath("interrupted.json");
-  const std::string ledger = TempPath("interrupted.sqlite");
-  const std::string line = "HONE_LEDGER='" + ledger + "' timeout -s INT --preserve-status 2 '" HONE_PROGRAM "' load " +
-                           url_ + " --requests 1000000 --input 20 --output 4 --json >'" + out + "' 2>/dev/null";
-  const int status = std::system(line.c_str());
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 130);
-  const json result = json::parse(ReadAll(out));
-  EXPECT_EQ(result["interrupted"], true);
-  EXPECT_GT(result["completed"], 0);
-  EXPECT_GT(result["unsent"], 0);
-  const Outcome list = Hone("ledger list --json --ledger '" + ledger + "'");
-  ASSERT_EQ(list.code, 0) << list.err;
-  EXPECT_EQ(json::parse(list.out)["entries"][0]["outcome"], "interrupted");
 }
 
 TEST_F(LoadedServer, RunsAreEnteredShownComparedAndExported) {

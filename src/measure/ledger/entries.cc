@@ -33,6 +33,12 @@ LedgerEntry Start(const std::string& kind, const std::string& model, const std::
   return entry;
 }
 
+void EndedEarly(const std::string& why, LedgerEntry* entry) {
+  if (why.empty()) return;
+  entry->outcome = "failed";
+  entry->failures.push_back({"ended early", "", why, 1});
+}
+
 std::string Stem(const std::string& file) { return std::filesystem::path(file).stem().string(); }
 
 const ordered_json* Find(const ordered_json& object, const char* key) {
@@ -171,6 +177,7 @@ LedgerEntry BenchEntry(const BenchReport& report, const std::string& model_path,
 LedgerEntry PerplexityEntry(const PerplexityResult& result, const std::string& model, const std::string& model_path,
                             const std::string& dataset, const std::string& json) {
   LedgerEntry entry = Start("eval perplexity", model, model_path, result.interrupted, json);
+  EndedEarly(result.failed, &entry);
   entry.dataset = dataset;
   entry.dataset_digest = result.dataset_digest;
   entry.load = fmt::format("{}, windows of {}", ProtocolName(result.rules.protocol), result.rules.context);
@@ -183,6 +190,7 @@ LedgerEntry PerplexityEntry(const PerplexityResult& result, const std::string& m
 LedgerEntry DivergenceEntry(const DivergenceResult& result, const std::string& model, const std::string& model_path,
                             const std::string& dataset, const std::string& json) {
   LedgerEntry entry = Start("eval kld", model, model_path, result.interrupted, json);
+  EndedEarly(result.failed, &entry);
   entry.dataset = dataset;
   entry.dataset_digest = result.dataset_digest;
   entry.other = result.base;
@@ -193,10 +201,11 @@ LedgerEntry DivergenceEntry(const DivergenceResult& result, const std::string& m
 }
 
 LedgerEntry TasksEntry(std::span<const TaskResult> results, const std::string& model, const std::string& model_path,
-                       const std::string& other, const std::string& json) {
+                       const std::string& other, const std::string& failed, const std::string& json) {
   bool interrupted = false;
   for (const TaskResult& result : results) interrupted |= result.interrupted;
   LedgerEntry entry = Start("eval tasks", model, model_path, interrupted, json);
+  EndedEarly(failed, &entry);
   entry.other = other;
   int64_t right = 0, of = 0;
   for (const TaskResult& result : results) {

@@ -26,8 +26,9 @@ LedgerEntry PerplexityEntry(const PerplexityResult& result, const std::string& m
                             const std::string& dataset, const std::string& json);
 LedgerEntry DivergenceEntry(const DivergenceResult& result, const std::string& model, const std::string& model_path,
                             const std::string& dataset, const std::string& json);
+// `failed`: why the run ended early; "" if it did not.
 LedgerEntry TasksEntry(std::span<const TaskResult> results, const std::string& model, const std::string& model_path,
-                       const std::string& other, const std::string& json);
+                       const std::string& other, const std::string& failed, const std::string& json);
 
 // The figures of a --json result of bench, eval, load or profile, by its keys. Errors: none of them.
 Result<std::vector<Figure>> FiguresOfJson(std::string_view text);

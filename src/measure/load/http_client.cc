@@ -15,7 +15,7 @@
 namespace hone {
 namespace {
 
-constexpr long kConnectMs = 10000;
+constexpr long kConnectMs = 30000;
 constexpr size_t kMostErrorBody = 64u << 10;
 constexpr size_t kMostText = 4u << 20;
 constexpr size_t kMostGet = 4u << 20;
@@ -128,8 +128,8 @@ struct Exchange {
       Fail("stream_broken", what);
     } else if (!stream) {
       Fail("not_a_stream", "the answer is no text/event-stream: " + ErrorText(other_body));
-    } else if (!done) {
-      Fail("stream_broken", "the stream ended without data: [DONE]");
+    } else if (!done && outcome.finish_reason.empty()) {
+      Fail("stream_broken", "the stream ended without data: [DONE] and without a finish reason");
     } else if (outcome.first_s == 0) {
       Fail("no_tokens", "the stream ended without a chunk that has choices");
     }
@@ -235,7 +235,7 @@ class CurlTransport : public HttpTransport {
     char problem[CURL_ERROR_SIZE] = "";
     Common(curl.get(), path, problem);
     curl_easy_setopt(curl.get(), CURLOPT_HTTPHEADER, get_headers_.get());
-    curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS, 60000L);
+    curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS, static_cast<long>(options_.timeout_s * 1e3));
     curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, &TakeText);
     curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &body);
     const CURLcode code = curl_easy_perform(curl.get());
@@ -265,7 +265,8 @@ class CurlTransport : public HttpTransport {
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs);
+    // On this machine a connection is there or refused; that it takes long only says that this process was held up.
+    if (!IsLoopback(options_.url)) curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, problem);
     if (IsLoopback(options_.url)) curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     if (!options_.api_key.empty()) {

@@ -72,14 +72,22 @@ double ErrorOf(const FitRow& row, const std::array<double, kFitTerms>& terms) {
   return std::abs(predicted / row.y - 1);
 }
 
-// Least absolute relative errors over all sets of terms, by weighting again; a set with more terms must be better by
-// kWorth. Steps that something else held up are outliers and count little. REQUIRES: every y is above 0.
-std::array<double, kFitTerms> FitTerms(std::span<const FitRow> rows) {
-  constexpr int kAgain = 12;
-  constexpr double kWorth = 0.95, kNothing = 1e-9;
+// Whether a term's values differ enough from row to row that it can be told from one that is the same in all.
+bool Varies(std::span<const FitRow> rows, int term) {
+  double least = 1e300, most = 0;
+  for (const FitRow& row : rows) least = std::min(least, row.x[term]), most = std::max(most, row.x[term]);
+  return most > 1.2 * least;
+}
+
+// Least absolute relative errors over the sets of terms within `allowed`, by weighting again; a set with more terms must be
+// better by kWorth. Steps that something else held up are outliers and count little. REQUIRES: every y is above 0.
+std::array<double, kFitTerms> FitTerms(std::span<const FitRow> rows, unsigned allowed) {
+  constexpr int kAgain = 40;
+  constexpr double kWorth = 5e-4, kMostError = 0.5;
   std::array<double, kFitTerms> best{};
   double best_error = 1e300;
   for (const unsigned set : {1u, 2u, 4u, 3u, 5u, 6u, 7u}) {
+    if ((set & ~allowed) != 0) continue;
     std::array<double, kFitTerms> terms{};
     std::vector<double> weights(rows.size(), 1);
     bool solved = true;
@@ -89,8 +97,8 @@ std::array<double, kFitTerms> FitTerms(std::span<const FitRow> rows) {
     }
     if (!solved) continue;
     double error = 0;
-    for (const FitRow& row : rows) error += ErrorOf(row, terms) / static_cast<double>(rows.size());
-    if (error < kWorth * best_error - kNothing) best = terms, best_error = error;
+    for (const FitRow& row : rows) error += std::min(kMostError, ErrorOf(row, terms)) / static_cast<double>(rows.size());
+    if (error < best_error - kWorth) best = terms, best_error = error;
   }
   return best;
 }
@@ -142,7 +150,7 @@ Efficiency FitEfficiency(std::span<const MeasuredStep> steps, const Hardware& ha
     decode.push_back({{step.bytes / rate, step.flops * (rows - 1) / rows / ops, 1}, step.seconds});
   }
   if (!decode.empty()) {
-    const std::array<double, kFitTerms> terms = FitTerms(decode);
+    const std::array<double, kFitTerms> terms = FitTerms(decode, Varies(decode, 0) ? 7 : 3);
     if (terms[0] > 0) fit.read_share = std::clamp(1 / terms[0], 1e-3, 4.0);
     if (terms[1] > 0) fit.decode_share = std::clamp(1 / terms[1], 1e-3, 4.0);
     fit.step_overhead_s = std::min(terms[2], 1.0);
@@ -153,7 +161,7 @@ Efficiency FitEfficiency(std::span<const MeasuredStep> steps, const Hardware& ha
     prompts.push_back({{step.flops / ops, (step.bytes - step.kv_bytes) / rate, 0}, left_s});
   }
   if (!prompts.empty()) {
-    const std::array<double, kFitTerms> terms = FitTerms(prompts);
+    const std::array<double, kFitTerms> terms = FitTerms(prompts, Varies(prompts, 0) ? 3 : 1);
     if (terms[0] > 0) fit.compute_share = std::clamp(1 / terms[0], 1e-3, 4.0);
     fit.many_rows_reads = std::min(terms[1], 1e3);
   }

@@ -1,4 +1,4 @@
-// See profile.h. The engine is stepped on the calling thread, so each step can be timed and told apart: a step with
+// See profile.h. Engines are stepped on the calling thread, so each step can be timed and told apart: a step with
 // prompt tokens is prefill (decoding streams that ride along are counted with it), one without is decode.
 #include "measure/profile/profile.h"
 
