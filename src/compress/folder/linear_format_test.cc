@@ -102,11 +102,30 @@ TEST(LinearFormat, SameTensorsAsTheRealTools) {
 
 TEST(LinearFormat, PackedWords) {
   HONE_NEED_SHARED(folder, "goldens/compress/quant/packing");
-  for (const int bits : {2, 3, 4, 5, 6, 7, 8}) {
+  for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8}) {
     const auto file = SafetensorsFile::Open(folder + "/ct-b" + std::to_string(bits) + ".safetensors");
     ASSERT_TRUE(file);
     const TensorView &codes = (*file)->FindTensor("codes")->view, &packed = (*file)->FindTensor("packed")->view;
     std::vector<std::byte> row(packed.row_bytes());
+    // Down the columns, as zero points lie; and as libraries before 2026 padded words.
+    const TensorView &down = (*file)->FindTensor("packed_dim0")->view, &padded = (*file)->FindTensor("packed_old_padded")->view;
+    std::vector<std::byte> column(4 * down.shape[0]);
+    for (int64_t i = 0; i < codes.shape[1]; ++i) {
+      std::fill(column.begin(), column.end(), std::byte{0});
+      BitWriter writer(column.data());
+      for (int64_t r = 0; r < codes.shape[0]; ++r)
+        writer.Put(r, bits, static_cast<uint32_t>(codes.as<int8_t>()[r * codes.shape[1] + i] + (1 << (bits - 1))));
+      for (int64_t word = 0; word < down.shape[0]; ++word)
+        EXPECT_EQ(std::memcmp(column.data() + 4 * word, down.data + 4 * (word * down.shape[1] + i), 4), 0) << bits;
+    }
+    const int per_word = 32 / bits;
+    for (int64_t r = 0; r < codes.shape[0]; ++r) {
+      for (int64_t i = 0; i < codes.shape[1]; ++i)
+        EXPECT_EQ(static_cast<int>(GetBits(padded.data + r * padded.row_bytes() + i / per_word * 4, i % per_word, bits)) -
+                      (1 << (bits - 1)),
+                  codes.as<int8_t>()[r * codes.shape[1] + i])
+            << bits;
+    }
     for (int64_t r = 0; r < codes.shape[0]; ++r) {
       std::fill(row.begin(), row.end(), std::byte{0});
       BitWriter writer(row.data());
@@ -151,6 +170,15 @@ TEST(LinearFormat, PackedWords) {
       EXPECT_EQ(std::memcmp(got.bytes[1].data(), view(awq ? "qzeros" : "qzeros_v2").data, got.bytes[1].size()), 0)
           << name;
       EXPECT_EQ(back, w) << name;
+    }
+    if (!awq) {  // version 1 of the zeros: one less, wrapping
+      std::vector<std::byte> words(view("qzeros_v1").bytes());
+      for (int64_t g = 0; g < 2; ++g) {
+        BitWriter writer(words.data() + g * 32 * bits / 8);
+        for (int64_t r = 0; r < 32; ++r)
+          writer.Put(r, bits, (view("zeros").as<uint8_t>()[g * 32 + r] + (1u << bits) - 1) & ((1u << bits) - 1));
+      }
+      EXPECT_EQ(std::memcmp(words.data(), view("qzeros_v1").data, words.size()), 0) << name;
     }
     // The golden's own words, read.
     std::vector<std::byte> ones(2 * 2 * 32);
