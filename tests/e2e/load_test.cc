@@ -263,6 +263,19 @@ TEST(Gate, ModelsAreMeasuredSideBySide) {
   const json list = json::parse(Hone("ledger list --json", before).out);
   EXPECT_EQ(list["entries"][0]["kind"], "gate");
   EXPECT_EQ(list["entries"][0]["outcome"], "fails");
+  // A rule on cells: the matrix of both, and every cell of it is judged. Two rounds cannot show a difference, so a bound that
+  // nothing reaches is what holds, and one that everything breaks is what fails.
+  const auto matrix = [](const char* bound) {
+    return std::string("{\"rules\": [{\"figure\": \"ttft_ms.p50[*]\", ") + bound + "}], \"tails\": false, " +
+           "\"matrix\": {\"input\": [16, 32], \"output\": [3], \"concurrency\": [1, 2], \"rounds\": 2}}";
+  };
+  const Outcome cells = Hone("gate builtin builtin --json " + Rules("matrix.json", matrix("\"ratio_most\": 1e300")), before);
+  ASSERT_EQ(cells.code, 0) << cells.err << cells.out;
+  EXPECT_EQ(json::parse(cells.out)["findings"].size(), 4u);
+  EXPECT_EQ(json::parse(cells.out)["findings"][3]["figure"], "ttft_ms.p50[input=32,output=3,concurrency=2]");
+  const Outcome broken = Hone("gate builtin builtin " + Rules("matrix.json", matrix("\"ratio_most\": 0")), before);
+  EXPECT_EQ(broken.code, 10) << broken.out;
+  EXPECT_TRUE(Contains(broken.out, "ttft_ms.p50[input=16,output=3,concurrency=1]")) << broken.out;
   EXPECT_EQ(
       Hone("gate builtin builtin " + Rules("no_text.json", "{\"rules\": [{\"figure\": \"ppl\", \"most\": 9}]}")).code,
       2);

@@ -148,6 +148,42 @@ TEST(Eval, TasksCompareTwoModels) {
   std::filesystem::remove(items);
 }
 
+TEST(Eval, DomainsHaveTextsOfTheirOwn) {
+  const std::string page = TempPath("domains.html");
+  const Outcome outcome = Hone("eval domains builtin-draft --ctx 128 --chunks 1 --json --html " + page);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json domains = json::parse(outcome.out)["domains"];
+  ASSERT_EQ(domains.size(), 5u);
+  EXPECT_EQ(domains[1]["name"], "code");
+  for (const json& domain : domains) EXPECT_GT(domain["ppl"], 1);
+  EXPECT_TRUE(Contains(ReadAll(page), "ppl[domain=code]"));
+  std::filesystem::remove(page);
+}
+
+// Weights that are not finite: one message, no figure that looks like one.
+TEST(Eval, ADamagedModelIsSaid) {
+  namespace fs = std::filesystem;
+  const std::string folder = TempPath("damaged");
+  fs::remove_all(folder);
+  fs::copy(HONE_SOURCE_DIR "/assets/builtin/draft", folder);
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    fs::permissions(entry.path(), fs::perms::owner_all);
+    if (entry.path().extension() != ".safetensors") continue;
+    std::fstream file(entry.path(), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(-2, std::ios::end);
+    file.write("\xff\x7f", 2);  // NaN in BF16
+  }
+  const std::string text = "'" HONE_SOURCE_DIR "/assets/builtin/tasks/held-out-prose.txt'";
+  for (const std::string& args : {"perplexity " + folder + " -f " + text + " --ctx 64 --chunks 2", "kld " + folder + " --base builtin-draft -f " + text + " --ctx 64 --chunks 2",
+                                  "domains " + folder + " --ctx 64 --chunks 1"}) {
+    const Outcome outcome = Hone("eval " + args);
+    EXPECT_EQ(outcome.code, 1) << args << outcome.out;
+    EXPECT_TRUE(Contains(outcome.err, "not finite")) << outcome.err;
+    EXPECT_EQ(outcome.out, "") << args;
+  }
+  fs::remove_all(folder);
+}
+
 TEST(Eval, BadInput) {
   const std::string text = WriteTemp("text.txt", "A few words."), empty = WriteTemp("empty.txt", "");
   EXPECT_EQ(Hone("eval").code, 2);

@@ -115,11 +115,56 @@ TEST(Profile, OfTheBuiltinModelAndWhatPlanAndSimulateMakeOfIt) {
   const Outcome simulated = Hone("simulate poisson --rate 20 --requests 50 --input 32 --output 8 --profile " + file + " --json");
   ASSERT_EQ(simulated.code, 0) << simulated.err;
   EXPECT_EQ(json::parse(simulated.out)["runs"][0]["requests"], 50);
+  // Each of them as a page, with what it says in three lists.
+  const std::string page = TempPath("page.html");
+  for (const std::string& args : {std::string("plan builtin --json"), "simulate poisson --rate 5,20 --requests 20 --block 16,64 --profile " + file + " --json",
+                                  std::string("profile builtin builtin-draft --kv-formats bf16,int8 --input 16 --output 4 --rounds 2 --no-keep --json")}) {
+    std::filesystem::remove(page);
+    const Outcome made = Hone(args + " --html '" + page + "'", kept);
+    ASSERT_EQ(made.code, 0) << args << made.err;
+    EXPECT_TRUE(json::accept(made.out));
+    const std::string html = ReadAll(page);
+    for (const char* part : {"\"shown\"", "\"inferred\"", "\"open\"", "\"charts\"", "<title>"}) EXPECT_TRUE(Contains(html, part)) << args << part;
+  }
+  EXPECT_EQ(Hone("plan builtin --html /nowhere/page.html", kept).code, 1);
   EXPECT_EQ(Hone("profile builtin --input 9999999 --output 4").code, 2);
   EXPECT_EQ(Hone("profile /nowhere").code, 3);
   std::filesystem::remove(file);
+  std::filesystem::remove(page);
   std::filesystem::remove_all(cache);
   std::filesystem::remove_all(state);
+}
+
+TEST(Profile, ModelsAndCacheFormatsAreAxes) {
+  const std::string cache = TempPath("variants_cache"), ledger = TempPath("variants.sqlite");
+  const std::string kept = "export HONE_LEDGER='" + ledger + "' XDG_CACHE_HOME='" + cache + "';";
+  const Outcome outcome = Hone("profile builtin builtin-draft --kv-formats bf16,int8 --input 16,32 --output 4 --concurrency 2 --rounds 2 --no-keep --json", kept);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json variants = json::parse(outcome.out)["variants"];
+  ASSERT_EQ(variants.size(), 4u);
+  for (const json& variant : variants) {
+    ASSERT_EQ(variant["cells"].size(), 2u);
+    EXPECT_EQ(variant["cells"][0]["figures"]["ttft_ms.p50"]["by_round"].size(), 2u);
+  }
+  EXPECT_EQ(variants[1]["kv"], "int8");
+  EXPECT_EQ(variants[3]["model"], "builtin-draft");
+  EXPECT_LT(variants[1]["cells"][0]["kv_bytes"], variants[0]["cells"][0]["kv_bytes"]);
+  EXPECT_NE(variants[0]["weight_bytes"], variants[2]["weight_bytes"]);
+  // The ledger has every cell; a report of it has maps whose axes are the models.
+  const json report = json::parse(Hone("report 1 --json", kept).out);
+  bool has_map = false;
+  for (const json& chart : report["charts"]) has_map |= chart["kind"] == "heat" && chart["x"] == "model";
+  EXPECT_TRUE(has_map) << report["charts"].dump().substr(0, 2000);
+  EXPECT_FALSE(report["conclusions"]["inferred"].empty());
+  const std::string page = TempPath("list.html");
+  EXPECT_EQ(Hone("ledger list --html '" + page + "'", kept).code, 0);
+  EXPECT_TRUE(Contains(ReadAll(page), "Entries"));
+  EXPECT_EQ(Hone("ledger export --html '" + page + "'", kept).code, 2);
+  EXPECT_EQ(Hone("profile builtin --kv-formats int3 --no-keep", kept).code, 2);
+  EXPECT_EQ(Hone("profile builtin /nowhere --no-keep", kept).code, 3);
+  std::filesystem::remove(page);
+  std::filesystem::remove(ledger);
+  std::filesystem::remove_all(cache);
 }
 
 }  // namespace
