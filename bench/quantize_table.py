@@ -36,6 +36,7 @@ def rows(folder):
                 yield f'rtn {zeros[2:]}', width, str(group), ['--method', 'rtn', *scheme]
                 yield f'gptq {zeros[2:]}', width, str(group), ['--method', 'gptq', *scheme, *text]
         if bits == 4: yield 'awq asym', width, '64', ['--method', 'awq', '--bits', '4', '--group', '64', '--asym', *text]
+        if bits in (3, 4, 8): yield 'hqq', width, '64', ['--method', 'hqq', '--bits', str(bits), '--group', '64']
     for method, width, group in (('nf4', '4', '64'), ('mxfp4', '4', '32'), ('nvfp4', '4', '16'), ('fp8', '8', 'row'),
                                  ('w8a8', '8', 'row'), ('llm-int8', '8', 'row')):
         yield method, width, group, ['--method', method]

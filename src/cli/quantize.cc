@@ -437,9 +437,9 @@ class QuantizeCommand : public Command {
     }
     return text +
            fmt::format(
-               "{}: {}\ndisk while working {}, peak memory about {} and the file's cached pages, about {:.0f} s\n",
-               options_.file_type->name, Totals(plan), FormatBytes(plan.disk_bytes),
-               FormatBytes(plan.peak_memory_bytes), std::ceil(plan.seconds));
+               "{}: {}\ndisk while working {}, about {:.0f} s{}\n", options_.file_type->name, Totals(plan),
+               FormatBytes(plan.disk_bytes), std::ceil(plan.seconds),
+               scheme_.method == "gptq" ? " beside GPTQ, which takes minutes" : "");
   }
 
   // What the summary says of this format alone.

@@ -81,9 +81,8 @@ std::string Table(const FolderRequest& request, const FolderPlan& plan) {
     text += fmt::format("{:<50} [{}, {}]  {} -> {:.2f} bits {:>12}\n", t.name, t.rows, t.columns, Info(t.dtype).name,
                         t.bits_per_weight(), FormatBytes(t.bytes));
   }
-  return text + fmt::format("{} in {}: {}\ndisk while working {}, peak memory about {} and the file's cached pages\n",
-                            request.scheme.method, request.scheme.format, Totals(plan), FormatBytes(plan.disk_bytes),
-                            FormatBytes(plan.peak_memory_bytes));
+  return text + fmt::format("{} in {}: {}\ndisk while working {}\n", request.scheme.method, request.scheme.format,
+                            Totals(plan), FormatBytes(plan.disk_bytes));
 }
 
 double BitsPerWeight(const Checkpoint& checkpoint, const FolderPlan& plan) {
