@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/loaded_model.h"
@@ -86,6 +87,8 @@ Quality Skipped(const std::string& why) {
 }
 
 struct Measured {
+  const Tokenizer& tokenizer;
+  const ProtocolRules& rules;
   const EvalText& text;
   const std::vector<Window>& windows;
   const CommonFlags& flags;
@@ -122,6 +125,7 @@ Result<Quality> MeasureApart(const QualityRequest& request, const Measured& by, 
   const EvalCallbacks callbacks{[&](double share, double) { progress.Update(share, stage); },
                                 [] { return Interrupted(); }};
   Speed speed_before;
+  std::vector<double> nll;  // the file holds no probability below e^-16 of the best, which the right token may have
   {
     auto before = Load(request.original, by.runtime);
     if (!before) return Skipped("hone does not run the original: " + before.error().message);
@@ -131,15 +135,21 @@ Result<Quality> MeasureApart(const QualityRequest& request, const Measured& by, 
         SaveLogits(*before->model, by.runtime, KvType::kBF16, by.text, by.windows, writer.get(), callbacks);
     if (Interrupted()) return Skipped("stopped");
     HONE_RETURN_IF_ERROR(saved);
+    HONE_TRY(const PerplexityResult perplexity, MeasurePerplexity(*before->model, by.runtime, KvType::kBF16, by.tokenizer,
+                                                                  by.text, by.rules, callbacks));
+    if (perplexity.interrupted) return Skipped("stopped");
+    nll = perplexity.nll;
     speed_before = TimeAll({before->model.get()}, by.text.tokens, by.runtime)[0];
   }
   stage = "the result";
   auto after = Load(request.result, by.runtime);
   if (!after) return Skipped("hone does not run the result: " + after.error().message);
   HONE_TRY(const auto base, KldFile::Open(path));
-  HONE_TRY(const DivergenceResult result, MeasureDivergence(*after->model, {.file = base.get()}, by.runtime,
-                                                            KvType::kBF16, by.text, by.windows, nullptr, callbacks));
+  HONE_TRY(DivergenceResult result, MeasureDivergence(*after->model, {.file = base.get()}, by.runtime, KvType::kBF16,
+                                                      by.text, by.windows, nullptr, callbacks));
   if (result.rows.empty()) return Skipped("stopped");
+  HONE_CHECK(result.interrupted || nll.size() == result.rows.size());
+  for (size_t i = 0; i < result.rows.size(); ++i) result.rows[i].nll_base = nll[i];
   quality.figures = FiguresOf(result.rows);
   SetSpeeds(speed_before, TimeAll({after->model.get()}, by.text.tokens, by.runtime)[0], &quality);
   return quality;
@@ -187,7 +197,7 @@ Result<Quality> MeasureQuality(const QualityRequest& request, const CommonFlags&
   auto windows = PlanWindows(rules, static_cast<int64_t>(text.tokens.size()));
   if (!windows) return Skipped(quality.text + ": " + windows.error().message);
   quality.windows = static_cast<int>(windows->size());
-  const Measured measured{text, *windows, flags, runtime};
+  const Measured measured{*tokenizer, rules, text, *windows, flags, runtime};
   return together ? MeasureTogether(request, measured, std::move(quality))
                   : MeasureApart(request, measured, std::move(quality));
 }

@@ -279,6 +279,28 @@ TEST_F(Quantize, MemoryIsBoundedWhateverTheModel) {
   EXPECT_NE(Err().find("would do"), std::string::npos) << Err();
 }
 
+TEST_F(Quantize, MeasuringKeepsToTheMemoryToo) {
+  const std::string quantize =
+      "quantize" + Quoted(builtin_) + Quoted(folder_ + "m.gguf") + "--type Q4_0 --force --measure-windows 2 --json --memory ";
+  ASSERT_EQ(Hone(quantize + "4G"), 0) << Err();
+  const auto together = nlohmann::json::parse(Out())["quality"];
+  ASSERT_TRUE(together.contains("kld")) << together;
+  ASSERT_EQ(Hone(quantize + "100M"), 0) << Err();
+  const auto not_at_all = nlohmann::json::parse(Out())["quality"];
+  ASSERT_TRUE(not_at_all.contains("skipped")) << not_at_all;
+  // "it needs 128.0 MiB of memory ..."
+  const std::string said = not_at_all["skipped"].get<std::string>();
+  const double needed = std::stod(said.substr(said.find("needs") + 5));
+  ASSERT_EQ(Hone(quantize + std::to_string(static_cast<int>(needed) + 1) + "M"), 0) << Err();
+  const auto apart = nlohmann::json::parse(Out())["quality"];
+  ASSERT_TRUE(apart.contains("kld")) << apart;
+  EXPECT_NEAR(apart["ppl"].get<double>(), together["ppl"].get<double>(), 1e-6 * together["ppl"].get<double>());
+  EXPECT_NEAR(apart["ppl_base"].get<double>(), together["ppl_base"].get<double>(), 1e-6 * together["ppl_base"].get<double>());
+  EXPECT_NEAR(apart["kld"].get<double>(), together["kld"].get<double>(), 0.02 * together["kld"].get<double>());
+  for (const auto& entry : fs::directory_iterator(folder_))
+    EXPECT_EQ(entry.path().filename().string().find("partial"), std::string::npos) << entry.path();
+}
+
 TEST_F(Quantize, ABudgetIsMetByWhatMatters) {
   const std::string out = folder_ + "mixed.gguf", text = HONE_SOURCE_DIR "/assets/builtin/tasks/calibration.txt";
   ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(out) + "--bits 4.25 --chunks 1 --json --measure-windows 2 --calibration" +
