@@ -311,67 +311,9 @@ class Search {
         if (scale.taker != unit.name) continue;
         for (size_t i = 0; i < w.size(); ++i) w[i] /= scale.scale[i / columns];
       }
-      choice_.clips[unit.name] = Clips(w, x, unit.rows(), columns);
+      choice_.clips[unit.name] = ChooseClips(spec_, w, x, columns, Group(columns), runtime_);
     }
     return {};
-  }
-
-  std::vector<float> Clips(const std::vector<float>& w, const std::vector<float>& x, int64_t rows,
-                           int64_t columns) const {
-    const int64_t group = Group(columns), groups = columns / group, tokens = static_cast<int64_t>(x.size()) / columns;
-    std::vector<float> clips(static_cast<size_t>(rows * groups));
-    runtime_.threads->ParallelFor(static_cast<size_t>(groups), 1, [&](size_t begin, size_t end) {
-      std::vector<float> cut(group);
-      std::vector<double> moments, inputs(static_cast<size_t>(tokens * group)),
-          error(static_cast<size_t>(kTile * group)), product(error.size());
-      for (size_t g = begin; g < end; ++g) {
-        const int64_t first = static_cast<int64_t>(g) * group;
-        // -X^T X of the group's columns: the error of the output is then a form in the error of the weights.
-        // In double, since steps differ by little.
-        for (int64_t t = 0; t < tokens; ++t)
-          std::copy_n(x.begin() + t * columns + first, group, inputs.begin() + t * group);
-        moments.assign(static_cast<size_t>(group * group), 0.0);
-        SubtractProduct(SubtractArgs<double>{.m = group, .n = group, .k = tokens,
-                                             .a = inputs.data(), .a_row = 1, .a_column = group,
-                                             .b = inputs.data(), .b_row = group,
-                                             .c = moments.data(), .c_row = group},
-                        runtime_.isa);
-        for (int64_t row = 0; row < rows; row += kTile) {
-          const int64_t count = std::min(kTile, rows - row);
-          float largest[kTile];
-          double least[kTile];
-          for (int step = 0; step < kClipSteps; ++step) {
-            for (int64_t r = 0; r < count; ++r) {
-              const float* from = &w[(row + r) * columns + first];
-              if (step == 0) {
-                largest[r] = 0;
-                for (int64_t i = 0; i < group; ++i) largest[r] = std::max(largest[r], std::fabs(from[i]));
-              }
-              const float most = largest[r] * static_cast<float>(1 - step / static_cast<double>(kScaleSteps));
-              for (int64_t i = 0; i < group; ++i) cut[i] = std::clamp(from[i], -most, most);
-              const Grid grid = FindGrid(spec_, cut.data(), group);
-              for (int64_t i = 0; i < group; ++i)
-                error[r * group + i] = double{grid.Dequantize(EncodeUniform(spec_, grid, cut[i]))} - from[i];
-            }
-            std::fill_n(product.begin(), count * group, 0.0);
-            SubtractProduct(SubtractArgs<double>{.m = count, .n = group, .k = group,
-                                                 .a = error.data(), .a_row = group,
-                                                 .b = moments.data(), .b_row = group,
-                                                 .c = product.data(), .c_row = group},
-                            runtime_.isa);
-            for (int64_t r = 0; r < count; ++r) {
-              double sum = 0;
-              for (int64_t i = r * group; i < (r + 1) * group; ++i) sum += product[i] * error[i];
-              if (step > 0 && !(sum < least[r])) continue;
-              least[r] = sum;
-              clips[(row + r) * groups + static_cast<int64_t>(g)] =
-                  largest[r] * static_cast<float>(1 - step / static_cast<double>(kScaleSteps));
-            }
-          }
-        }
-      }
-    });
-    return clips;
   }
 
   LayerWalk& walk_;
@@ -392,6 +334,64 @@ class Search {
 };
 
 }  // namespace
+
+std::vector<float> ChooseClips(const GridSpec& spec, const std::vector<float>& w, const std::vector<float>& x,
+                               int64_t columns, int64_t group, const Runtime& runtime) {
+  const int64_t groups = columns / group, rows = static_cast<int64_t>(w.size()) / columns, tokens = static_cast<int64_t>(x.size()) / columns;
+  std::vector<float> clips(static_cast<size_t>(rows * groups));
+  runtime.threads->ParallelFor(static_cast<size_t>(groups), 1, [&](size_t begin, size_t end) {
+    std::vector<float> cut(group);
+    std::vector<double> moments, inputs(static_cast<size_t>(tokens * group)),
+        error(static_cast<size_t>(kTile * group)), product(error.size());
+    for (size_t g = begin; g < end; ++g) {
+      const int64_t first = static_cast<int64_t>(g) * group;
+      // -X^T X of the group's columns: the error of the output is then a form in the error of the weights.
+      // In double, since steps differ by little.
+      for (int64_t t = 0; t < tokens; ++t)
+        std::copy_n(x.begin() + t * columns + first, group, inputs.begin() + t * group);
+      moments.assign(static_cast<size_t>(group * group), 0.0);
+      SubtractProduct(SubtractArgs<double>{.m = group, .n = group, .k = tokens,
+                                           .a = inputs.data(), .a_row = 1, .a_column = group,
+                                           .b = inputs.data(), .b_row = group,
+                                           .c = moments.data(), .c_row = group},
+                      runtime.isa);
+      for (int64_t row = 0; row < rows; row += kTile) {
+        const int64_t count = std::min(kTile, rows - row);
+        float largest[kTile];
+        double least[kTile];
+        for (int step = 0; step < kClipSteps; ++step) {
+          for (int64_t r = 0; r < count; ++r) {
+            const float* from = &w[(row + r) * columns + first];
+            if (step == 0) {
+              largest[r] = 0;
+              for (int64_t i = 0; i < group; ++i) largest[r] = std::max(largest[r], std::fabs(from[i]));
+            }
+            const float most = largest[r] * static_cast<float>(1 - step / static_cast<double>(kScaleSteps));
+            for (int64_t i = 0; i < group; ++i) cut[i] = std::clamp(from[i], -most, most);
+            const Grid grid = FindGrid(spec, cut.data(), group);
+            for (int64_t i = 0; i < group; ++i)
+              error[r * group + i] = double{grid.Dequantize(EncodeUniform(spec, grid, cut[i]))} - from[i];
+          }
+          std::fill_n(product.begin(), count * group, 0.0);
+          SubtractProduct(SubtractArgs<double>{.m = count, .n = group, .k = group,
+                                               .a = error.data(), .a_row = group,
+                                               .b = moments.data(), .b_row = group,
+                                               .c = product.data(), .c_row = group},
+                          runtime.isa);
+          for (int64_t r = 0; r < count; ++r) {
+            double sum = 0;
+            for (int64_t i = r * group; i < (r + 1) * group; ++i) sum += product[i] * error[i];
+            if (step > 0 && !(sum < least[r])) continue;
+            least[r] = sum;
+            clips[(row + r) * groups + static_cast<int64_t>(g)] =
+                largest[r] * static_cast<float>(1 - step / static_cast<double>(kScaleSteps));
+          }
+        }
+      }
+    }
+  });
+  return clips;
+}
 
 GridSpec AwqGrid(int bits, bool symmetric) {
   return {.rule = symmetric ? GridRule::kGptq : GridRule::kAwq, .bits = bits, .symmetric = symmetric, .holds_zero = true};

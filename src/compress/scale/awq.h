@@ -45,6 +45,10 @@ GridSpec AwqGrid(int bits, bool symmetric);
 // Errors: no text; weights or inputs that are not finite, named; a stop. REQUIRES: groups divide all columns.
 Result<AwqChoice> ChooseAwq(LayerWalk& walk, const CalibrationText& text, const AwqOptions& options,
                             const Runtime& runtime);
+// The ranges of the groups of w [rows, columns], scales in it, that lose least on inputs x [tokens, columns], scales out
+// of them. REQUIRES: whole groups.
+std::vector<float> ChooseClips(const GridSpec& spec, const std::vector<float>& w, const std::vector<float>& x,
+                               int64_t columns, int64_t group, const Runtime& runtime);
 // Memory beyond the file's pages.
 uint64_t AwqMemory(const ModelConfig& config, const WeightMap& map, const CalibrationText& text,
                    const AwqOptions& options);
