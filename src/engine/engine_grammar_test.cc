@@ -85,16 +85,16 @@ TEST_F(EngineTest, AGrammarThatIsCutIsABeginning) {
 TEST_F(EngineTest, GrammarsDoNotNoticeOthersNorPreemption) {
   std::vector<std::string> alone;
   const auto request_of = [](int i) {
-    SequenceRequest request = Line(static_cast<uint64_t>(i));
-    request.grammar = i % 3 == 2 ? nullptr : Words(8);
-    request.prompt.assign(30, 3 + i % 7);
-    request.max_tokens = 24;
+    SequenceRequest request = Line(static_cast<uint64_t>(i), 120);
+    request.grammar = i % 3 == 2 ? nullptr : Words(60);
+    request.sampling.logit_bias[27] = -100;  // a line end as late as can be
+    request.prompt = {3 + i, 4};
     request.ignore_end = true;
     return request;
   };
   Make({});
   for (int i = 0; i < 9; ++i) alone.push_back(Run(request_of(i)).text);
-  Make({.kv_bytes = KvCacheShape{EngineOptions().kv, 2, 2, 3, 8}.total_bytes(), .max_sequences = 9});  // 8 blocks
+  Make({.kv_bytes = KvCacheShape{EngineOptions().kv, 2, 2, 3, 8}.total_bytes(), .max_sequences = 4});  // 8 blocks
   std::vector<SequenceId> ids;
   for (int i = 0; i < 9; ++i) ids.push_back(Submit(request_of(i)));
   Drain();

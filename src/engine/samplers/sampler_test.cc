@@ -44,7 +44,7 @@ using Ids = std::vector<int32_t>;
 TEST(Sampler, TheDefaultOrderIsTheDocumentedOne) {
   std::vector<std::string_view> names;
   for (const Sampler* sampler : DefaultSamplerOrder()) names.push_back(sampler->name);
-  EXPECT_EQ(names, (std::vector<std::string_view>{"logit_bias", "repetition_penalty", "frequency_presence", "dry",
+  EXPECT_EQ(names, (std::vector<std::string_view>{"grammar", "logit_bias", "repetition_penalty", "frequency_presence", "dry",
                                                   "no_repeat_ngram", "ban", "temperature", "top_n_sigma", "top_k",
                                                   "typical", "top_p", "min_p", "epsilon", "eta", "xtc", "mirostat"}));
 }
