@@ -22,6 +22,7 @@
 #include "compress/gguf/gptq_gguf.h"
 #include "compress/gguf/quantize_gguf.h"
 #include "compress/gguf/recipe.h"
+#include "compress/layerwise/layerwise_time.h"
 #include "compress/work_file.h"
 #include "models/model.h"
 
@@ -196,6 +197,7 @@ class QuantizeCommand : public Command {
     plan.peak_memory_bytes = std::max(plan.peak_memory_bytes, peak);
     plan.least_memory_bytes = std::max(plan.least_memory_bytes, peak);
     plan.disk_bytes += plan.bytes;
+    if (plan_only_) plan.seconds += EstimateLayerwiseSeconds(job->gptq->units(), job->text.tokens.size(), runtime);
     if (!layerwise_.stream_file.empty()) plan.disk_bytes += job->text.tokens.size() * config.width * sizeof(float);
     return {};
   }
@@ -437,9 +439,8 @@ class QuantizeCommand : public Command {
     }
     return text +
            fmt::format(
-               "{}: {}\ndisk while working {}, about {:.0f} s{}\n", options_.file_type->name, Totals(plan),
-               FormatBytes(plan.disk_bytes), std::ceil(plan.seconds),
-               scheme_.method == "gptq" ? " beside GPTQ, which takes minutes" : "");
+               "{}: {}\ndisk while working {}, about {:.0f} s\n", options_.file_type->name, Totals(plan),
+               FormatBytes(plan.disk_bytes), std::ceil(plan.seconds));
   }
 
   // What the summary says of this format alone.

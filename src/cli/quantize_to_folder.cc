@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "cli/progress.h"
 #include "compress/folder/bcq_report.h"
 #include "compress/folder/quantize_folder.h"
+#include "compress/layerwise/layerwise_time.h"
 #include "compress/scale/awq.h"
 #include "compress/work_file.h"
 
@@ -75,14 +77,16 @@ const char* FallbackName(UnitFallback fallback) {
   return "";
 }
 
-std::string Table(const FolderRequest& request, const FolderPlan& plan) {
+// seconds: 0 where nobody has estimated it.
+std::string Table(const FolderRequest& request, const FolderPlan& plan, double seconds) {
   std::string text;
   for (const FolderTensor& t : plan.tensors) {
     text += fmt::format("{:<50} [{}, {}]  {} -> {:.2f} bits {:>12}\n", t.name, t.rows, t.columns, Info(t.dtype).name,
                         t.bits_per_weight(), FormatBytes(t.bytes));
   }
-  return text + fmt::format("{} in {}: {}\ndisk while working {}\n", request.scheme.method, request.scheme.format,
-                            Totals(plan), FormatBytes(plan.disk_bytes));
+  text += fmt::format("{} in {}: {}\ndisk while working {}", request.scheme.method, request.scheme.format, Totals(plan),
+                      FormatBytes(plan.disk_bytes));
+  return text + (seconds > 0 ? fmt::format(", about {:.0f} s\n", std::ceil(seconds)) : "\n");
 }
 
 double BitsPerWeight(const Checkpoint& checkpoint, const FolderPlan& plan) {
@@ -228,6 +232,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   const bool scaled = request.scheme.method == "awq" || request.scheme.method == "smoothquant";
   const bool kv = !request.kv_scheme.empty();
   const std::string streams_path = out + ".streams";
+  double seconds = 0;
   if (kv && request.scheme.format != "compressed-tensors")
     return UsageError("--kv-scheme goes with --format compressed-tensors, the only one that has a place for it");
   if (scaled || kv || request.scheme.method == "gptq") {
@@ -241,6 +246,8 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     if (scaled) peak = AwqMemory(config, walk->map(), text, AwqOptionsOf(request));
     if (request.scheme.method == "gptq")
       peak = FitLayerwise(config, ListLayerUnits(walk->map(), false), text, request.memory_bytes, streams_path, &gptq.options);
+    if (request.scheme.method == "gptq" && request.plan_only)
+      seconds = EstimateLayerwiseSeconds(ListLayerUnits(walk->map(), false), text.tokens.size(), runtime);
     if (kv) peak = std::max(peak, WalkMemory(*walk, text, StreamsWithin(*walk, text, request.memory_bytes, streams_path)));
     plan.peak_memory_bytes = std::max(plan.peak_memory_bytes, peak);
     if (!gptq.options.stream_file.empty()) plan.disk_bytes += text.tokens.size() * config.width * sizeof(float);
@@ -248,7 +255,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   const double bits_per_weight = BitsPerWeight(*checkpoint, plan);
   if (request.plan_only) {
     WriteOut(flags.json ? Json(request, plan, bits_per_weight, nullptr, *outcome)
-                        : Table(request, plan) + MemoryText(plan.peak_memory_bytes, request.memory_bytes));
+                        : Table(request, plan, seconds) + MemoryText(plan.peak_memory_bytes, request.memory_bytes));
     return kExitDone;
   }
   HONE_RETURN_IF_ERROR(CheckPeak(plan.peak_memory_bytes, plan.peak_memory_bytes, request.memory_bytes));

@@ -12,6 +12,7 @@
 #include "base/test_shared.h"
 #include "compress/folder/quantize_folder.h"
 #include "compress/gguf/gptq_gguf.h"
+#include "compress/layerwise/layerwise_time.h"
 
 namespace hone {
 namespace {
@@ -179,6 +180,19 @@ TEST_F(LayerwiseTest, APlanFitsWhatItIsGivenOrSaysWhatItNeeds) {
   EXPECT_GT(tight.moments_bytes, 0u);
   LayerwiseOptions none;
   EXPECT_GT(FitLayerwise((*walk)->config(), units, text, 1, "s", &none), 1u);
+}
+
+TEST_F(LayerwiseTest, WorkIsCountedForPlans) {
+  std::vector<LayerUnit> units(3);
+  for (LayerUnit& unit : units) unit.view.shape = Shape{4, 10};
+  units[0].input = units[1].input = "qkv";
+  units[2].input = "o";
+  units[2].expert = true;
+  const LayerwiseWork work = CountLayerwiseWork(units, 100);
+  EXPECT_EQ(work.products, 2 * (2 * 100 * 4 * 10) + 100 * 100 / 2);  // two matrices twice, one sum of products
+  EXPECT_EQ(work.factors, 2 * 1000);
+  EXPECT_EQ(work.sweeps, 3 * 4 * 100 / 2);
+  EXPECT_GT(EstimateLayerwiseSeconds(units, 100, runtime_), 0);
 }
 
 TEST_F(LayerwiseTest, ExpertsThatSawLittleAreRoundedAndNamed) {
