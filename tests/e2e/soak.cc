@@ -177,6 +177,7 @@ class Traffic {
         {"leave", 16, &Traffic::Leave},          {"half a request", 6, &Traffic::Half},    {"bad json", 8, &Traffic::BadJson},
         {"bad utf-8", 6, &Traffic::BadUtf8},     {"too long", 6, &Traffic::TooLong},       {"wrong field", 5, &Traffic::WrongField},
         {"embeddings", 5, &Traffic::Embeddings}, {"slow reader", 2, &Traffic::SlowReader}, {"look", 5, &Traffic::Look},
+        {"by a schema", 6, &Traffic::BySchema},  {"a call", 4, &Traffic::MustCall},
     };
     int total = 0;
     for (const auto& action : kActions) total += action.weight;
@@ -250,6 +251,34 @@ class Traffic {
     connection.Send(Request("/v1/completions", body.dump()));
     connection.ReadAll();
     Expect(connection, name, {200});
+  }
+  // Schemas that differ, so that grammars are made and forgotten.
+  void BySchema(Rng& rng, const char* name) {
+    Connection connection(port_);
+    json body = Chat(rng, 20, 80);
+    const json text = {{"type", "string"}, {"maxLength", 1 + rng.Below(40)}};
+    const json schema = {{"type", "object"}, {"properties", {{"a", text}, {"b", {{"type", "array"}, {"items", text}, {"maxItems", 4}}}}}, {"required", {"a", "b"}}, {"additionalProperties", false}};
+    body["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"name", "s"}, {"schema", schema}}}};
+    body["temperature"] = 1.5;
+    connection.Send(Request("/v1/chat/completions", body.dump()));
+    connection.ReadAll();
+    Expect(connection, name, {200});
+    if (connection.status() != 200) return;
+    const json choice = json::parse(connection.body(), nullptr, false)["choices"][0];
+    const json value = json::parse(choice["message"]["content"].get<std::string>(), nullptr, false);
+    if (choice["finish_reason"] == "stop" && !(value.is_object() && value.size() == 2 && value["b"].is_array())) Problem("not by its schema: " + connection.text());
+  }
+  void MustCall(Rng& rng, const char* name) {
+    Connection connection(port_);
+    json body = Chat(rng, 20, 80);
+    body["tools"] = {{{"type", "function"}, {"function", {{"name", "look"}, {"parameters", {{"type", "object"}, {"additionalProperties", {{"type", "integer"}}}}}}}}};
+    body["tool_choice"] = "required";
+    connection.Send(Request("/v1/chat/completions", body.dump()));
+    connection.ReadAll();
+    Expect(connection, name, {200});
+    if (connection.status() != 200) return;
+    const json choice = json::parse(connection.body(), nullptr, false)["choices"][0];
+    if (choice["finish_reason"] == "stop") Problem("no call: " + connection.text());
   }
   // Goes away at any moment: before, between and after tokens, politely or not.
   void Leave(Rng& rng, const char* name) {
