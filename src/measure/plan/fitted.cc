@@ -66,10 +66,10 @@ bool SolveTerms(std::span<const FitRow> rows, std::span<const double> weights, u
   return true;
 }
 
-double ErrorOf(const FitRow& row, const std::array<double, kFitTerms>& terms) {
+double Predicted(const FitRow& row, const std::array<double, kFitTerms>& terms) {
   double predicted = 0;
   for (int i = 0; i < kFitTerms; ++i) predicted += row.x[i] * terms[i];
-  return std::abs(predicted / row.y - 1);
+  return std::max(predicted, 1e-12);
 }
 
 // Whether a term's values differ enough from row to row that it can be told from one that is the same in all.
@@ -79,11 +79,13 @@ bool Varies(std::span<const FitRow> rows, int term) {
   return most > 1.2 * least;
 }
 
-// Least absolute relative errors over the sets of terms within `allowed`, by weighting again; a set with more terms must be
-// better by kWorth. Steps that something else held up are outliers and count little. REQUIRES: every y is above 0.
+// Least absolute logarithms of predicted over measured, over the sets of terms within `allowed`; a set with more terms must
+// be better by kWorth. So half of the steps are above the prediction and half below, like the medians that it is compared
+// with, and what holds up a few steps moves it little. By weighted squares: the weight that gives them the gradient of
+// |ln(p / y)| is 1 / (p |p - y|). REQUIRES: every y is above 0.
 std::array<double, kFitTerms> FitTerms(std::span<const FitRow> rows, unsigned allowed) {
   constexpr int kAgain = 40;
-  constexpr double kWorth = 5e-4, kMostError = 0.5;
+  constexpr double kWorth = 5e-4, kExact = 1e-6;
   std::array<double, kFitTerms> best{};
   double best_error = 1e300;
   for (const unsigned set : {1u, 2u, 4u, 3u, 5u, 6u, 7u}) {
@@ -93,11 +95,14 @@ std::array<double, kFitTerms> FitTerms(std::span<const FitRow> rows, unsigned al
     bool solved = true;
     for (int i = 0; i < kAgain && solved; ++i) {
       solved = SolveTerms(rows, weights, set, &terms);
-      for (size_t r = 0; r < rows.size(); ++r) weights[r] = 1 / std::max(1e-6, ErrorOf(rows[r], terms));
+      for (size_t r = 0; r < rows.size(); ++r) {
+        const double p = Predicted(rows[r], terms), y = rows[r].y;
+        weights[r] = y * y / (p * std::max(kExact * y, std::abs(p - y)));
+      }
     }
     if (!solved) continue;
     double error = 0;
-    for (const FitRow& row : rows) error += std::min(kMostError, ErrorOf(row, terms)) / static_cast<double>(rows.size());
+    for (const FitRow& row : rows) error += std::abs(std::log(Predicted(row, terms) / row.y)) / static_cast<double>(rows.size());
     if (error < best_error - kWorth) best = terms, best_error = error;
   }
   return best;

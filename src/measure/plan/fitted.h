@@ -29,7 +29,8 @@ struct MeasuredStep {
   int sequences = 1;            // that get their next token
   double kv_bytes = 0;          // of the bytes, the cache's
 };
-// Least absolute relative errors, none of the terms negative; a term stays only if it makes the errors smaller. Steps
+// Least absolute logarithms of predicted over measured, none of the terms negative; a term stays only if it makes the
+// errors smaller. Steps
 // without prompts give the share of bandwidth, the share of the peak (of what more than one row takes) and what a step
 // costs whatever it does; steps with prompts what the kernels of many rows take to read and unpack the weights, and their
 // share of the peak. Figures that the steps cannot tell keep their value in `assumed`. The result adds reading and
