@@ -207,7 +207,7 @@ Result<Json> SchemaForm::Normal(const Json& schema, const std::string& path, int
   Json own = Json::object();
   std::vector<std::pair<const Json*, std::string>> more;
   for (const auto& [name, value] : schema.items()) {
-    const auto* rule = std::find_if(std::begin(kKeywords), std::end(kKeywords), [&](const KeywordRule& one) { return one.name == name; });
+    const auto* rule = std::find_if(std::begin(kKeywords), std::end(kKeywords), [key = std::string_view(name)](const KeywordRule& one) { return one.name == key; });
     const Keyword kind = rule != std::end(kKeywords) ? rule->kind : name.starts_with("x-") ? Keyword::kNote : Keyword::kUnsupported;
     const bool off = (kind == Keyword::kOffIfFalse && value == Json(false)) || (kind == Keyword::kOffIfZero && value == Json(0));
     if (kind == Keyword::kNote || off) continue;
@@ -287,9 +287,9 @@ Result<bool> SchemaForm::Apart(const Json& a, const Json& b, const std::string& 
                         std::find(schema.at("enum").begin(), schema.at("enum").end(), value) != schema.at("enum").end();
     return of_type && listed;
   };
-  for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+  for (const Json* one : {&a, &b}) {
     if (!one->contains("enum")) continue;
-    return std::none_of(one->at("enum").begin(), one->at("enum").end(), [&](const Json& v) { return fits(v, *one) && fits(v, *other); });
+    return std::none_of(one->at("enum").begin(), one->at("enum").end(), [&](const Json& v) { return fits(v, a) && fits(v, b); });
   }
   const std::vector<std::string> types_a = TypesOf(a), types_b = TypesOf(b);
   const auto numeric = [](const std::string& type) { return type == "integer" ? std::string("number") : type; };
