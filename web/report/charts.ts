@@ -84,6 +84,12 @@ function band(series: Series, colour: string) {
   };
 }
 
+// Lines that a legend takes, about: names of six pixels a letter and what stands beside them, in a chart of 420 pixels.
+function legendLines(chart: LinesChart): number {
+  if (chart.series.length < 2) return 0;
+  return Math.max(1, Math.ceil(chart.series.reduce((sum, series) => sum + 6 * series.name.length + 46, 0) / 420));
+}
+
 function linesOption(chart: LinesChart) {
   const all = chart.series.flatMap(series => series.points);
   const category = chart.categories != null;
@@ -108,7 +114,7 @@ function linesOption(chart: LinesChart) {
     ];
   });
   return {
-    grid: { left: 64, right: 24, top: chart.series.length > 1 ? 40 + 22 * Math.floor(chart.series.length / 5) : 20, bottom: 48 },
+    grid: { left: 64, right: 24, top: 20 + 20 * legendLines(chart), bottom: 48 },
     legend: { show: chart.series.length > 1, top: 0, type: 'plain', data: chart.series.map(series => series.name) },
     xAxis: {
       type: category ? 'category' : log ? 'log' : 'value',

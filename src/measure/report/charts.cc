@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kMostHeats = 16, kMostCurves = 12;  // of one figure
+constexpr size_t kMostHeats = 16, kMostCurves = 8;  // of one figure
 // Of a profile the table has all figures, charts all but these.
 constexpr std::string_view kTableOnly[] = {"ttft_ms.p99", "tpot_ms.p99", "e2e_ms.p99", "itl_ms.p50"};
 

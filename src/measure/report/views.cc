@@ -108,22 +108,26 @@ void AddPredictions(const ordered_json& cells, const std::string& of, Conclusion
 void ProfileVariant(const ordered_json& result, const std::string& of, Conclusions* out, ordered_json* charts, ordered_json* table) {
   const ordered_json& cells = At(result, "cells");
   if (!cells.is_array()) return;
-  size_t said = 0;
+  size_t unsaid = 0;
   for (const ordered_json& cell : cells) {
     const ordered_json &bottleneck = At(cell, "bottleneck"), &next = At(cell, "next_step");
     const std::string where = of + CellName(cell);
     (*table)["rows"].push_back(ordered_json::array({where, Text(bottleneck, "name"), Text(bottleneck, "reason"), Plain(Number(At(cell, "prefill"), "peak_percent")),
                                                     Plain(Number(At(cell, "decode"), "read_roof_percent")), Text(next, "do"), Text(next, "test")}));
-    if (said++ < kMostSentences)
+    if (out->inferred.size() < kMostSentences) {
       out->inferred.push_back(fmt::format("{} is bound by {}: {}", where, Text(bottleneck, "name"), Text(bottleneck, "reason")));
+    } else {
+      ++unsaid;
+    }
     if (const double errors = Number(cell, "errors"); errors > 0)
       out->shown.push_back(fmt::format("{}: {:g} of {:g} requests ended with an error", where, errors, Number(cell, "requests")));
   }
-  if (said > kMostSentences) out->inferred.push_back(fmt::format("{}{} further cells; the table of bottlenecks has them", of, said - kMostSentences));
+  if (unsaid > 0) out->inferred.push_back(fmt::format("{}{} further cells; the table of bottlenecks has them", of, unsaid));
   for (const char* phase : {"prefill", "decode"}) AddShares(cells, phase, of, charts);
   AddPredictions(cells, of, out, charts);
   const std::string energy = Text(result, "energy");
-  if (!energy.empty() && energy != "rapl") out->open.push_back("Energy: " + energy);
+  const std::string said = "Energy: " + energy;
+  if (!energy.empty() && energy != "rapl" && std::find(out->open.begin(), out->open.end(), said) == out->open.end()) out->open.push_back(said);
 }
 
 void Profile(const ordered_json& result, Conclusions* out, ordered_json* charts, ordered_json* tables) {
