@@ -267,21 +267,23 @@ class GateCommand : public Command {
     std::map<std::string, std::vector<double>> values[2];
     std::map<std::string, Direction> better;
     std::vector<std::string> order;
-    for (size_t i = 0; i < measure.seeds.size() && !Interrupted(); ++i) {
+    Result<void> trouble;  // what was measured before it is judged all the same
+    for (size_t i = 0; i < measure.seeds.size() && trouble && !Interrupted(); ++i) {
       for (int turn = 0; turn < 2; ++turn) {
         const int side = (static_cast<int>(i) + turn) % 2;
         options.http.url = servers[side]->url();
         options.seeds = {measure.seeds[i]};
         const LoadCallbacks callbacks{{}, [] { return Interrupted(); }, {}};
-        HONE_TRY(const LoadReport report, MeasureLoad(options, *transports[side], callbacks));
-        if (report.interrupted) break;
-        if (!report.gave_up.empty()) return IoError((side == 0 ? base_ : next_) + ": " + report.gave_up);
-        for (const Figure& figure : LoadFigureList(report)) {
+        const Result<LoadReport> report = MeasureLoad(options, *transports[side], callbacks);
+        if (!report) trouble = report.error();
+        if (report && !report->gave_up.empty()) trouble = IoError((side == 0 ? base_ : next_) + ": " + report->gave_up);
+        if (!trouble || report->interrupted) break;
+        for (const Figure& figure : LoadFigureList(*report)) {
           if (values[0].count(figure.name) + values[1].count(figure.name) == 0) order.push_back(figure.name);
           values[side][figure.name].push_back(figure.interval.value);
           better[figure.name] = figure.better;
         }
-        const std::string& limit = report.points[0].figures.client_limit;
+        const std::string& limit = report->points[0].figures.client_limit;
         if (!limit.empty()) report_.notes.push_back("seed " + std::to_string(measure.seeds[i]) + ": " + limit);
       }
     }
@@ -293,7 +295,7 @@ class GateCommand : public Command {
       report_.figures.push_back(PairValues(name, better[name], std::span(base).first(pairs),
                                            std::span(next).first(pairs), rules_.confidence));
     }
-    return {};
+    return trouble;
   }
 
   LedgerEntry Entry(const std::string& json) const {

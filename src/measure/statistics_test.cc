@@ -119,6 +119,24 @@ TEST(Statistics, MedianIntervalCovers) {
   }
 }
 
+// On average over the shares about as often as it says; not for each of them, since counts are whole.
+TEST(Statistics, WilsonCovers) {
+  Rng rng(21);
+  double sum = 0;
+  int shares = 0;
+  for (double share = 0.1; share < 0.95; share += 0.1, ++shares) {
+    int inside = 0;
+    for (int repeat = 0; repeat < 500; ++repeat) {
+      int right = 0;
+      for (int i = 0; i < 60; ++i) right += rng.Uniform() < share;
+      const Interval interval = WilsonInterval(right, 60, 0.95);
+      inside += interval.low <= share && share <= interval.high;
+    }
+    sum += inside / 500.0;
+  }
+  EXPECT_NEAR(sum / shares, 0.95, 0.015);
+}
+
 TEST(Statistics, BootstrapCoversAMean) {
   Rng rng(8);
   constexpr int kRepeats = 400;
