@@ -28,6 +28,7 @@ constexpr int kPairRows = 2 * kTileRows;
 constexpr int kGroup = 4;                                    // blocks
 constexpr int kChunkBlocks = kAttentionChunk / kBlock;
 constexpr int kMaxRows = kAmxTileRows;
+constexpr int kRowsAside[2] = {8, 4};                        // that become weights beside a step of scores, a block of values
 constexpr float kUnit = 128, kBias = 127 * kUnit;            // y in 1/128 of log2: the low bit of a BF16 mantissa
 constexpr float kMaxY = 32639;                               // 0x7f7f, the largest finite BF16
 constexpr float kMaxSum = 0x1.0p64f;
@@ -228,12 +229,13 @@ class Pair {
     StoreScores();
     for (int b = begin; b < end; ++b) {
       if (begin == b || b % kGroup == 0) group_begin_ = b;
+      BeginWeigh(b);
       AskFor(b + 2, 0);
       for (int i = 0; i < rows_.columns; i += kGroup * (kTiles == 2 ? 2 : 4)) AddPending();  // all of it during a group
       AskFor(b + 2, 1);
       if (b + 1 < end) Scores(blocks, b + 1);
       AskFor(b + 2, 2);
-      Weigh(b);  // while tiles multiply; their stores come after its loads, which would wait for them
+      Weigh(count_);  // what is left; the stores of tiles come after its loads, which would wait for them
       AskFor(b + 2, 3);
       if (b + 1 < end) StoreScores();
       if (b % kGroup == kGroup - 1 || b + 1 == end) FinishGroup(blocks, b + 1, b + 1 < end);
@@ -249,6 +251,19 @@ class Pair {
   void CopyRow(int r, float* to) const {
     const float* from = memory_.acc + static_cast<int64_t>(r / kTileRows) * rows_.columns * kTileFloats + r % kTileRows * 16;
     for (int c = 0; c < rows_.columns; ++c) Vec::Load(from + c * kTileFloats).Store(to + c * 16);
+  }
+
+  // What MergeChunk would do with row r of this chunk where its m is that of the chunks before, which is almost always: both
+  // factors are then 1. False: nothing was done.
+  bool AddTo(int r, Total* total, float* values, int chunk) const {
+    const bool first = total->sum == 0 && chunk == First(r) / kAttentionChunk;
+    if (!first && total->max != Max(r)) return false;
+    const float* acc = memory_.acc + static_cast<int64_t>(r / kTileRows) * rows_.columns * kTileFloats + r % kTileRows * 16;
+    for (int c = 0; c < rows_.columns; ++c, acc += kTileFloats, values += 16) {
+      (first ? Vec::Load(acc) : Vec::Load(acc) + Vec::Load(values)).Store(values);
+    }
+    *total = {Max(r), first ? Sum(r) : total->sum + Sum(r)};
+    return true;
   }
 
  private:
@@ -278,14 +293,15 @@ class Pair {
   }
 
   void ScoresFromZero(const std::byte* keys) {
-    ScoreTiles<kTiles>(Queries(), rows_.steps, keys, memory_.zeros);
+    ScoreTiles<kTiles>(Queries(), rows_.steps, keys, memory_.zeros, [] {});
     StoreScoreTiles<kTiles>(memory_.s);
   }
 
   // Leaves them in tiles.
   void Scores(const Blocks& blocks, int b) {
     TilesSeeMemory();
-    ScoreTiles<kTiles>(Queries(), rows_.steps, blocks.keys[b % kChunkBlocks], rows_.cap > 0 ? memory_.zeros : Start(0));
+    ScoreTiles<kTiles>(Queries(), rows_.steps, blocks.keys[b % kChunkBlocks], rows_.cap > 0 ? memory_.zeros : Start(0),
+                       [this] { Weigh(kRowsAside[0]); });
   }
   void StoreScores() { StoreScoreTiles<kTiles>(memory_.s); }
 
@@ -322,12 +338,13 @@ class Pair {
   }
 
   template <bool kCapped, bool kEdge>
-  void WeighRows(int b) {
-    const float* s = memory_.s;
-    uint16_t* to = Weights(b);
+  void WeighRows(int begin, int end) {
+    const int b = weigh_block_;
+    const float* s = memory_.s + begin * kBlock;
+    uint16_t* to = Weights(b) + begin * 32;
     const __m512 limit = _mm512_set1_ps(kMaxY), cap = _mm512_set1_ps(rows_.cap);
     const __m512i curve = _mm512_load_si512(kCurve), order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-    for (int r = 0; r < count_; ++r, s += kBlock, to += 32) {
+    for (int r = begin; r < end; ++r, s += kBlock, to += 32) {
       __m512 y0 = _mm512_load_ps(s), y1 = _mm512_load_ps(s + 16);
       if constexpr (kCapped) {
         const __m512 start = _mm512_load_ps(Start(r));
@@ -351,10 +368,18 @@ class Pair {
     }
   }
 
-  void Weigh(int b) {
-    const bool edge = First(count_ - 1) > b * kBlock || Last(0) < (b + 1) * kBlock - 1;
-    if (rows_.cap > 0) return edge ? WeighRows<true, true>(b) : WeighRows<true, false>(b);
-    return edge ? WeighRows<false, true>(b) : WeighRows<false, false>(b);
+  // Scores of block b become weights, some rows at a time beside the products of other blocks: a core overlaps tile and vector
+  // instructions only where they take turns.
+  void BeginWeigh(int b) {
+    weigh_block_ = b, weighed_ = 0;
+    weigh_edge_ = First(count_ - 1) > b * kBlock || Last(0) < (b + 1) * kBlock - 1;
+  }
+  // The next `rows` rows.
+  void Weigh(int rows) {
+    const int begin = weighed_, end = MinOf(count_, weighed_ + rows);
+    weighed_ = end;
+    if (rows_.cap > 0) return weigh_edge_ ? WeighRows<true, true>(begin, end) : WeighRows<true, false>(begin, end);
+    return weigh_edge_ ? WeighRows<false, true>(begin, end) : WeighRows<false, false>(begin, end);
   }
 
   // Value blocks, those with places that no row of the pair sees with zeros there.
@@ -412,22 +437,23 @@ class Pair {
     const int64_t row_tile = static_cast<int64_t>(rows_.columns) * kTileFloats;
     const uint16_t* weights = Weights(pending_group_);
     const std::byte* const* values = values_ + pending_group_ % kChunkBlocks;
+    const auto aside = [this] { Weigh(kRowsAside[1]); };
     TilesSeeMemory();
     if constexpr (kTiles == 2) {
       if (pending_ >= 2) {
-        ValueTiles<2, 2>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_);
+        ValueTiles<2, 2>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_, aside);
         pending_ -= 2;
         return;
       }
-      ValueTiles<2, 1>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_);
+      ValueTiles<2, 1>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_, aside);
       pending_ -= 1;
     } else {
       if (pending_ >= 4) {
-        ValueTiles<1, 4>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_);
+        ValueTiles<1, 4>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_, aside);
         pending_ -= 4;
         return;
       }
-      ValueTiles<1, 1>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_);
+      ValueTiles<1, 1>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_, aside);
       pending_ -= 1;
     }
   }
@@ -459,9 +485,12 @@ class Pair {
       if (finite) SetMax(r, most[r]);
     }
     for (int b = group_begin_; b < end; ++b) {
+      BeginWeigh(b);
+      weighed_ = count_;
       Scores(blocks, b);
       StoreScores();
-      Weigh(b);
+      weighed_ = 0;
+      Weigh(count_);
     }
     AddSums(end);
   }
@@ -469,6 +498,8 @@ class Pair {
   const Rows& rows_;
   Memory& memory_;
   const int first_row_, count_;
+  int weigh_block_ = 0, weighed_ = kPairRows;  // rows of the block at work whose scores are weights already
+  bool weigh_edge_ = false;
   int64_t stride_ = 0;                       // bytes from a pair of tokens to the next in values_
   const std::byte* values_[kChunkBlocks];
   bool started_ = false;                     // sums and acc hold something
@@ -485,9 +516,12 @@ void Deliver(const Rows& rows, const Pair<kTiles>& pair, int first_row, int coun
   const AttentionTask& task = rows.task;
   const int padded = rows.columns * kTileRows;
   const bool alone = task.chunk_end - task.chunk_begin == 1 && task.sinks == nullptr;
+  const bool merges = task.partials == nullptr && !alone;
   for (int r = 0; r < count; ++r) {
     if (!SeesChunk(pair.First(r), pair.Last(r), chunk)) continue;
     const int flat = rows.begin + first_row + r;
+    float* values = rows.memory.values + static_cast<int64_t>(first_row + r) * padded;
+    if (merges && pair.AddTo(r, &rows.memory.totals[first_row + r], values, chunk)) continue;
     pair.CopyRow(r, rows.memory.row);
     if (task.partials != nullptr) {
       const int64_t floats = AttentionPartialFloats(rows.width), count_of_task = task.row_end - task.row_begin;
@@ -498,8 +532,8 @@ void Deliver(const Rows& rows, const Pair<kTiles>& pair, int first_row, int coun
     } else if (alone) {
       WriteRow(task, flat, pair.Sum(r), rows.memory.row);
     } else {
-      MergeChunk(&rows.memory.totals[first_row + r], rows.memory.values + static_cast<int64_t>(first_row + r) * padded, pair.Max(r),
-                 pair.Sum(r), rows.memory.row, padded, chunk == pair.First(r) / kAttentionChunk);
+      MergeChunk(&rows.memory.totals[first_row + r], values, pair.Max(r), pair.Sum(r), rows.memory.row, padded,
+                 chunk == pair.First(r) / kAttentionChunk);
     }
   }
 }

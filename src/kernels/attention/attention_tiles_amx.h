@@ -4,7 +4,8 @@
 // Tiles 0-3 hold sums (16 x 16 F32), 4-5 left operands (16 rows x 32 BF16), 6-7 right operands (16 pairs x 16 columns). With one
 // tile of rows ("kTiles == 1") only 0-3 and 4 are as high as there are rows: TDPBF16PS costs by rows.
 //
-// Keys and values come from L2 and are loaded past L1, where weights and sums stay.
+// Keys and values come from L2 and are loaded past L1, where weights and sums stay. `aside` is called after the products of each
+// step or block: vector work that is to run beside them.
 //
 // g++ 12 believes that LDTILECFG reads 8 bytes and TILELOADD none: the configurations are constants, and whoever writes what tiles
 // will load calls TilesSeeMemory first.
@@ -42,8 +43,8 @@ inline void TilesSeeMemory() { asm volatile("" ::: "memory"); }
 
 // Tiles 0-3 = start[row] + q keys, for 16 kTiles rows and the 32 tokens of a block. q: [kTiles][steps] tiles; keys:
 // [32 steps / 2][32][2]; start: [kTiles] tiles of sums.
-template <int kTiles>
-inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, const float* start) {
+template <int kTiles, typename Aside>
+inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, const float* start, Aside aside) {
   _tile_loadd(0, start, 64);
   _tile_loadd(1, start, 64);
   if constexpr (kTiles == 2) {
@@ -62,6 +63,7 @@ inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, cons
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
+    aside();
   }
 }
 
@@ -103,9 +105,9 @@ inline void SumTiles(const uint16_t* weights, int blocks, const uint16_t* ones, 
 // acc[tile][column] += weights values, for kColumns neighbouring tiles of 16 columns (2 where kTiles is 2, else up to 4).
 // acc: tiles of rows `row_tile` floats apart; values[b]: [16][columns][2], rows `stride` bytes apart, the first column wanted at
 // byte `column_bytes`. `fresh`: acc holds nothing yet.
-template <int kTiles, int kColumns>
+template <int kTiles, int kColumns, typename Aside>
 inline void ValueTiles(const uint16_t* weights, int blocks, const std::byte* const* values, int64_t column_bytes, int64_t stride,
-                       float* acc, int64_t row_tile, bool fresh) {
+                       float* acc, int64_t row_tile, bool fresh, Aside aside) {
   static_assert(kTiles * kColumns <= 4);
   if (fresh) {
     _tile_zero(0);
@@ -157,6 +159,7 @@ inline void ValueTiles(const uint16_t* weights, int blocks, const std::byte* con
         _tile_dpbf16ps(3, 4, 7);
       }
     }
+    aside();
   }
   _tile_stored(0, acc, 64);
   if constexpr (kTiles == 2) {
