@@ -50,7 +50,7 @@ class ServerProcess {
       close(ends[1]);
       alarm(static_cast<unsigned>(alarm_s));  // nothing may leave a server behind
       execl(HONE_PROGRAM, HONE_PROGRAM, "serve", model.c_str(), "--port", "0", "--ctx", "1024", "--max-sequences", "6", "--max-queue",
-            "24", "--kv-bytes", "24MiB", "--slow-client", slow_client_s.c_str(), "--request-timeout", "60", "--step-ms", "20", nullptr);
+            "24", "--kv-bytes", "24MiB", "--slow-client", slow_client_s.c_str(), "--request-timeout", "600", "--step-ms", "20", nullptr);
       _exit(127);
     }
     close(ends[1]);
@@ -105,7 +105,7 @@ class Connection {
  public:
   explicit Connection(int port, int receive_buffer = 0) {
     fd_ = socket(AF_INET, SOCK_STREAM, 0);
-    const timeval wait{90, 0};
+    const timeval wait{600, 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
     if (receive_buffer > 0) setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
@@ -184,6 +184,18 @@ class Traffic {
     int at = static_cast<int>(rng.Below(static_cast<uint64_t>(total)));
     for (const auto& action : kActions) {
       if ((at -= action.weight) < 0) return (this->*action.act)(rng, action.name);
+    }
+  }
+
+  // Prompts that fill the KV cache once, so that its memory is all there before it is looked at.
+  void Fill(Rng& rng) {
+    for (int i = 0; i < 8; ++i) {
+      json ids = json::array();
+      while (ids.size() < 1000) ids.push_back(300 + rng.Below(1000));
+      Connection connection(port_);
+      connection.Send(Request("/v1/completions", json{{"model", model_}, {"prompt", ids}, {"max_tokens", 1}}.dump()));
+      connection.ReadAll();
+      Expect(connection, "fill", {200});
     }
   }
 
@@ -377,9 +389,9 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Until nothing runs or waits and no block is used; up to ten seconds.
+// Until nothing runs or waits and no block is used; it has long.
 bool Settles(int port, std::string* last) {
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     Connection connection(port);
     connection.Send(Request("/ready", "", "GET"));
     connection.ReadAll();
@@ -391,18 +403,22 @@ bool Settles(int port, std::string* last) {
   return false;
 }
 
+constexpr int kLeastActions = 10;  // of a client, however slow the machine is
+
 int Soak(double seconds, const std::string& model, uint64_t seed, const std::string& slow_client_s) {
-  ServerProcess server(model, slow_client_s, static_cast<int>(seconds) + 300);
+  ServerProcess server(model, slow_client_s, static_cast<int>(seconds) + 1800);
   if (server.port() == 0) return std::fprintf(stderr, "soak: the server did not start\n"), 1;
   const std::string name = std::filesystem::path(model).stem().string();
   Traffic traffic(server.port(), name);
-  const double start = Now();
   const int files = server.files();
+  Rng filling(seed);
+  traffic.Fill(filling);
+  const double start = Now();
   std::vector<std::thread> clients;
   for (uint64_t i = 0; i < 8; ++i) {
     clients.emplace_back([&, i] {
       Rng rng(seed * 1000 + i);
-      while (Now() - start < seconds) traffic.Act(rng);
+      for (int n = 0; n < kLeastActions || Now() - start < seconds; ++n) traffic.Act(rng);
     });
   }
   // The first third warms up (the KV cache and every buffer are touched for the first time); the others are compared.
@@ -435,7 +451,7 @@ int main(int argc, char** argv) {
   double seconds = 20;
   std::string model = "builtin";
   uint64_t seed = 1;
-  std::string slow_client_s = "10";
+  std::string slow_client_s = "60";
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
     if (flag == "--seconds") seconds = std::atof(argv[i + 1]);
