@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/matmul/bf16_tiles.h"
+#include "kernels/matmul/few_rows_formats_avx512.h"
 #include "kernels/matmul/tiles_amx.h"
 
 namespace hone {
@@ -42,6 +43,37 @@ inline void OfCodes(const uint8_t* codes, const float* scales, const float* mins
       }
     }
   }
+}
+
+// Four bits of each word, where they lie, as the float 2^kExponent + code: its unit is bit 23 - kExponent.
+template <int kExponent>
+inline __m512 NibbleInPlace(__m512i words) {
+  constexpr int kBits = (127 + kExponent) << 23, kMask = 15 << (23 - kExponent);
+  return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(words, _mm512_set1_epi32(kMask), _mm512_set1_epi32(kBits), 0xea));
+}
+
+// A group of 32 with codes of four bits to one tile: scale * (code - kOffset) + min. Nibbles are used at bits 12 and 16 of a word,
+// so that four shifts serve six and two lie there already.
+template <int kOffset>
+inline void OfNibbles(const uint8_t* planes, __m512 scale, __m512 min, uint8_t* out) {
+  const __m512 min12 = _mm512_fnmadd_ps(scale, _mm512_set1_ps(2048.0f + kOffset), min);
+  const __m512 min16 = _mm512_fnmadd_ps(scale, _mm512_set1_ps(128.0f + kOffset), min);
+  const auto at12 = [&](__m512i words) { return _mm512_fmadd_ps(NibbleInPlace<11>(words), scale, min12); };
+  const auto at16 = [&](__m512i words) { return _mm512_fmadd_ps(NibbleInPlace<7>(words), scale, min16); };
+#pragma GCC unroll 4
+  for (int l = 0; l < 4; ++l, out += 256) {
+    const __m512i plane = LoadPlane(planes + 64 * l);
+    const __m512i up = _mm512_slli_epi32(plane, 8), down = _mm512_srli_epi32(plane, 8);
+    _mm512_store_si512(out, UpperHalves(at12(_mm512_slli_epi32(plane, 12)), at16(up)));
+    _mm512_store_si512(out + 64, UpperHalves(at16(plane), at16(down)));
+    _mm512_store_si512(out + 128, UpperHalves(at12(up), at12(plane)));
+    _mm512_store_si512(out + 192, UpperHalves(at12(down), at16(_mm512_srli_epi32(plane, 12))));
+  }
+}
+
+// With a scale of eleven bits, its product with 2^11 + 8 is exact and code 8 a weight of 0.
+inline __m512 ElevenBits(__m512 x) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffffe000))));
 }
 
 // Zeroes the rows of a tile from pair `pair` to its end.
@@ -130,6 +162,25 @@ void RoundBf16Amx(const float* x, int64_t x_stride, int rows, int k, uint8_t* ti
 
 void Bf16OfCodesAmx(const uint8_t* codes, const float* scales, const float* mins, int k, int group, int offset, uint8_t* tiles) {
   group == 16 ? OfCodes<16>(codes, scales, mins, k, offset, tiles) : OfCodes<32>(codes, scales, mins, k, offset, tiles);
+}
+
+void Bf16OfQ4_0Amx(const uint8_t* chunks, int k, uint8_t* tiles) {
+  const __m512 nudge = _mm512_set1_ps(kBf16Nudge * (1 + 0x1.0p-12f));
+  for (int step = 0; step < k / kStepK; ++step, chunks += Q4_0Few::kChunkBytes) {
+    const __m512 scale = ElevenBits(_mm512_mul_ps(HalfScales(chunks + Q4_0Few::kGroupBytes), nudge));
+    OfNibbles<8>(chunks, scale, _mm512_setzero_ps(), tiles + WeightTile(step));
+  }
+}
+
+void Bf16OfQ4_KAmx(const uint8_t* chunks, int k, uint8_t* tiles) {
+  const __m512 nudge = _mm512_set1_ps(kBf16Nudge);
+  for (int step = 0; step < k / kStepK; chunks += Q4_KFew::kChunkBytes) {
+    const ScalesOfSix scales = Q4_KFew::ScalesOf(chunks);
+    for (int group = 0; group < Q4_KFew::kGroups; ++group, ++step) {
+      OfNibbles<0>(chunks + group * Q4_KFew::kGroupBytes, _mm512_mul_ps(scales.Scale(group), nudge),
+                   _mm512_mul_ps(scales.Min(group), nudge), tiles + WeightTile(step));
+    }
+  }
 }
 
 void Bf16OfF16Amx(const uint8_t* chunks, int k, uint8_t* tiles) {

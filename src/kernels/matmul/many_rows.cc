@@ -18,8 +18,8 @@ namespace {
 
 constexpr Bf16Arithmetic kBf16Arithmetics[] = {
 #define HONE_BF16_TILES(isa)                                                                                                  \
-  {Isa::k##isa, RoundBf16##isa, Bf16OfCodes##isa, Bf16OfF16##isa, Bf16OfBf16##isa, MultiplyBf16##isa, StoreBf16##isa,       \
-   RoundSums##isa, ConfigureTiles##isa, ReleaseTiles##isa},
+  {Isa::k##isa, RoundBf16##isa, Bf16OfCodes##isa, Bf16OfQ4_0##isa, Bf16OfQ4_K##isa, Bf16OfF16##isa, Bf16OfBf16##isa,         \
+   MultiplyBf16##isa, StoreBf16##isa, RoundSums##isa, ConfigureTiles##isa, ReleaseTiles##isa},
 #include "kernels/matmul/bf16_tiles.inc"
 #undef HONE_BF16_TILES
 };
@@ -57,6 +57,10 @@ const uint8_t* Unpack(const PackedMatrix& w, int64_t tile, int64_t k0, ManyRowsB
       uint8_t* tiles = buffer.weights + WeightTile(static_cast<int>(at - k0) / kStepK) + panel * kStepsOfPart * kTileBytes;
       if (format.is_float()) {
         (format.type == DType::kBF16 ? bf16.of_bf16 : bf16.of_f16)(chunks, k, tiles);
+        continue;
+      }
+      if (format.type == DType::kQ4_0 || format.type == DType::kQ4_K) {
+        (format.type == DType::kQ4_0 ? bf16.of_q4_0 : bf16.of_q4_k)(chunks, k, tiles);
         continue;
       }
       kernel.unpack->codes(chunks, k, chunks, buffer.codes, buffer.scales, buffer.mins);

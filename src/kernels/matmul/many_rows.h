@@ -20,6 +20,7 @@ struct Bf16Arithmetic {
   Isa isa;
   RoundBf16Fn round;
   Bf16OfCodesFn of_codes;
+  Bf16OfChunksFn of_q4_0, of_q4_k;
   Bf16OfFloatsFn of_f16, of_bf16;
   MultiplyBf16Fn multiply;
   StoreBf16Fn store;
