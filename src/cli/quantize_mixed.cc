@@ -9,6 +9,7 @@
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/quantize_report.h"
 #include "compress/calibrate/collect.h"
 #include "compress/gguf/recipe.h"
 #include "compress/layerwise/layer_stream.h"
@@ -59,6 +60,8 @@ Result<MixedTypes> ChooseMixedTypes(const MixedRequest& request, const TensorSou
   if (walk && imatrix == nullptr) {
     CalibrationReport report;
     const StreamOptions stream = StreamsWithin(**walk, text, request.memory_bytes, request.out + ".streams");
+    const uint64_t peak = WalkMemory(**walk, text, stream);
+    HONE_RETURN_IF_ERROR(CheckPeak(peak, peak, request.memory_bytes));
     HONE_TRY(mixed.imatrix, CollectImatrix(**walk, text, stream,
                                            [&](uint64_t done, uint64_t total) {
                                              progress.Update(static_cast<double>(done) / static_cast<double>(total),
@@ -69,8 +72,15 @@ Result<MixedTypes> ChooseMixedTypes(const MixedRequest& request, const TensorSou
     imatrix = &*mixed.imatrix;
     mixed.notes.push_back(fmt::format("importance was collected from {} tokens", report.tokens));
   }
-  if (walk && request.measured) {
-    SensitivityOptions options{.probes = ProbeTypes(source),
+  const std::map<std::string, DType> probes = ProbeTypes(source);
+  const bool fits = walk && LeastSensitivityMemory(**walk, probes.size()) <= request.memory_bytes;
+  if (walk && request.measured && !fits) {
+    mixed.notes.push_back(fmt::format("types were chosen by errors of outputs: measuring each matrix needs {}, --memory allows {}",
+                                      FormatBytes(LeastSensitivityMemory(**walk, probes.size())),
+                                      FormatBytes(request.memory_bytes)));
+  }
+  if (fits && request.measured) {
+    SensitivityOptions options{.probes = probes,
                                .imatrix = imatrix,
                                .work_path = request.out,
                                .memory_bytes = request.memory_bytes};

@@ -99,6 +99,7 @@ TEST_F(MixedTest, WhatMattersIsMeasuredAndPaidFor) {
     EXPECT_LT(fine.at(name), divergence / 3) << name;  // what is left is mostly rounding of activations, 2e-5
   }
   EXPECT_EQ(measure({{up, DType::kQ3_K}, {down, DType::kQ3_K}, {table, DType::kQ3_K}}, 1), coarse);  // streams in files
+  EXPECT_GT(LeastSensitivityMemory(**walk, 3), uint64_t{1} << 20);
   EXPECT_TRUE(measure({{up, DType::kQ3_K}}, 0, 1).empty());                                        // no budget
 
   // A tensor that is dear gets bits that a cheap one of the same shape does not get.

@@ -248,6 +248,13 @@ class Job {
 
 }  // namespace
 
+uint64_t LeastSensitivityMemory(const LayerWalk& walk, size_t probes) {
+  const uint64_t vocab = static_cast<uint64_t>(walk.config().vocab), width = static_cast<uint64_t>(walk.config().width);
+  const CalibrationText window{.tokens = {}, .chunk_tokens = kWindowTokens};
+  return WalkMemory(walk, window, {.file = "file"}) + 3 * vocab * width * 2 + 2 * kPieceRows * vocab * sizeof(float) +
+         (probes + 2) * kWindowTokens * width * sizeof(float);
+}
+
 double LogitDivergence(const float* base, const float* other, int64_t vocab) {
   const float top_base = *std::max_element(base, base + vocab), top = *std::max_element(other, other + vocab);
   // Those that hardly ever come, e^-20 of the best, are not worth their exponential in the weights.

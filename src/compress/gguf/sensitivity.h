@@ -46,6 +46,9 @@ struct Sensitivity {
 Result<Sensitivity> MeasureSensitivity(LayerWalk& walk, const CalibrationText& text, const SensitivityOptions& options,
                                        const Runtime& runtime);
 
+// Peak memory of it with all streams in files: a layer, two output matrices, logits, a window of every stream.
+uint64_t LeastSensitivityMemory(const LayerWalk& walk, size_t probes);
+
 // KL divergence of two rows of logits, in nats. Exposed for tests.
 double LogitDivergence(const float* base, const float* other, int64_t vocab);
 
