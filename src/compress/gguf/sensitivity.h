@@ -26,7 +26,7 @@ struct SensitivityOptions {
   const Imatrix* imatrix = nullptr;
   std::string work_path;      // files of this beginning hold what memory_bytes has no room for
   uint64_t memory_bytes = 0;  // 0: no limit
-  double budget_flops = 3e14;  // decides how many tokens are run and how many matrices go together
+  double budget_flops = 6e13;  // decides how many tokens are run and how many matrices go together
   std::function<bool(double share)> progress;  // false stops with kCancelled
 };
 
