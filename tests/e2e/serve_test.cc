@@ -217,7 +217,7 @@ TEST_F(Serve, PreemptionAndLeavingClientsChangeNothing) {
 }
 
 TEST_F(Serve, ASignalLetsStreamsEnd) {
-  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(Start({"--drain-timeout", "3600"}));
   json body = json::parse(Endless());
   body["max_tokens"] = 200;
   Exchange stream(port_, "POST", "/v1/completions", body.dump());
