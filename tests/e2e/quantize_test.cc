@@ -137,6 +137,31 @@ TEST_F(Quantize, FoldersAreWrittenAndPlansWriteNothing) {
   EXPECT_TRUE(fs::exists(out + "/model.safetensors") && fs::exists(out + "/config.json"));
 }
 
+TEST_F(Quantize, MethodsOfTheirOwnAreWrittenRunAndRefusedByName) {
+  const std::string quantize = "quantize" + Quoted(builtin_), hqq = folder_ + "hqq";
+  ASSERT_EQ(Hone(quantize + Quoted(hqq) + "--method hqq --bits 3 --no-measure --json"), 0) << Err();
+  EXPECT_EQ(nlohmann::json::parse(Out())["format"], "hqq");
+  ASSERT_EQ(Hone("run" + Quoted(hqq) + "-p 'one two three' -n 4 --temperature 0"), 0) << Err();
+  EXPECT_EQ(Hone(quantize + Quoted(folder_ + "x") + "--method hqq --bits 5 --no-measure"), 2);
+  // Binary codes: a report, and no folder.
+  ASSERT_EQ(Hone(quantize + Quoted(folder_ + "x") + "--method bcq --bits 2 --plan --json"), 0) << Err();
+  const auto report = nlohmann::json::parse(Out());
+  for (const auto& tensor : report["tensors"])
+    EXPECT_GT(tensor["relative_error"].get<double>(), 0.5 * tensor["rtn_relative_error"].get<double>());
+  EXPECT_NE(Hone(quantize + Quoted(folder_ + "x") + "--method bcq --bits 1"), 0);
+  EXPECT_NE(Err().find("no format that other engines read holds binary codes"), std::string::npos) << Err();
+  EXPECT_FALSE(fs::exists(folder_ + "x"));
+  // Searched ranges lose less than whole ones.
+  double errors[2] = {};
+  for (const char* clip : {"minmax", "mse"}) {
+    ASSERT_EQ(Hone(quantize + Quoted(folder_ + clip) + "--method rtn --group 64 --no-measure --json --clip " + clip), 0)
+        << Err();
+    errors[std::string(clip) == "mse"] = nlohmann::json::parse(Out())["relative_error"].get<double>();
+  }
+  EXPECT_LT(errors[1], errors[0]);
+  EXPECT_EQ(Hone(quantize + Quoted(folder_ + "x") + "--method gptq --clip mse"), 2);
+}
+
 TEST_F(Quantize, GptqMakesBothKindsOfOutputAndSaysWhatItCost) {
   const std::string text = HONE_SOURCE_DIR "/assets/builtin/tasks/calibration.txt", gguf = folder_ + "g.gguf";
   const std::string common = "--method gptq --calibration" + Quoted(text) + "--chunks 8 --json ";
