@@ -160,7 +160,7 @@ TEST(Cli, PipesInModelFoldersDoNotBlock) {
     fs::remove(folder + "/" + name);
     ASSERT_EQ(mkfifo((folder + "/" + name).c_str(), 0600), 0);
     for (const std::string& args : {"run " + folder + " -p x -n 1", "convert " + folder + " " + folder + ".gguf --force"}) {
-      EXPECT_EQ(Hone(args, "timeout 20").code, 3) << args;
+      EXPECT_EQ(Hone(args, "timeout 300").code, 3) << args;
     }
     fs::remove_all(folder);
   }

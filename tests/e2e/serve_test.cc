@@ -35,7 +35,7 @@ class Program {
       dup2(pipe_ends[1], STDERR_FILENO);
       close(pipe_ends[0]);
       close(pipe_ends[1]);
-      alarm(120);  // a test that fails must not leave a server behind
+      alarm(900);  // a test that fails must not leave a server behind
       execv(argv[0], argv.data());
       _exit(127);
     }
