@@ -7,6 +7,7 @@
 
 #include "compress/folder/quantize_folder.h"
 #include "compress/test_golden.h"
+#include "kernels/dequantize/dequantize.h"
 #include "models/model.h"
 #include "models/quantized/hqq_layout.h"
 #include "models/quantized/quantized_folder.h"
@@ -109,6 +110,18 @@ TEST_F(HqqTest, WrittenFoldersRunAndHoldWhatTheyWereMadeFrom) {
       ASSERT_TRUE(matrix && *matrix != nullptr) << tensor.name;
       EXPECT_EQ((*matrix)->stored(), "hqq " + std::to_string(bits) + "-bit, groups of 64");
       EXPECT_EQ((*matrix)->type(false), bits == 8 ? DType::kQ8_0 : DType::kQ4_1);
+      // What it runs as is what the file says, but for the product of scale and zero, which is rounded to F16.
+      const auto packed = (*matrix)->Transcode(0, tensor.rows, false, threads_);
+      ASSERT_TRUE(packed) << packed.error().message;
+      std::vector<float> says(tensor.columns), runs(tensor.columns);
+      double error = 0, power = 0;
+      for (int64_t r = 0; r < tensor.rows; ++r) {
+        (*matrix)->Decode(r, 1, says.data());
+        DequantizeRow(packed->view().type, packed->view().data + r * packed->view().row_bytes(), tensor.columns, runs.data());
+        for (int64_t i = 0; i < tensor.columns; ++i)
+          error += std::pow(runs[i] - says[i], 2), power += std::pow(says[i], 2);
+      }
+      EXPECT_LT(std::sqrt(error / power), bits == 8 ? 0.008 : 1e-3) << bits << " " << tensor.name;
       EXPECT_EQ((*matrix)->tensors().size(), 19u);  // nothing is left that nobody reads
     }
     const auto model = Model::Load(*back, runtime_, {.max_rows = 8, .max_context = 32});
