@@ -140,13 +140,13 @@ test('an aborted stream ends its sequence', async () => {
     void chunk;
     if (++chunks === 3) break;  // the client aborts the request
   }
-  for (let i = 0; i < 100 && (await running()) > 0; ++i) await new Promise((resolve) => setTimeout(resolve, 50));
+  for (let i = 0; i < 4000 && (await running()) > 0; ++i) await new Promise((resolve) => setTimeout(resolve, 50));
   assert.equal(await running(), 0);
   const abort = new AbortController();
   const whole = client.chat.completions.create(ask('Go on', { max_tokens: 2000, ignore_eos: true }), { signal: abort.signal });
   setTimeout(() => abort.abort(), 200);
   await assert.rejects(whole, OpenAI.APIUserAbortError);
-  for (let i = 0; i < 100 && (await running()) > 0; ++i) await new Promise((resolve) => setTimeout(resolve, 50));
+  for (let i = 0; i < 4000 && (await running()) > 0; ++i) await new Promise((resolve) => setTimeout(resolve, 50));
   assert.equal(await running(), 0);
 });
 
