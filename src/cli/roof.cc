@@ -3,7 +3,9 @@
 #include "cli/command.h"
 #include "cli/exit_codes.h"
 #include "cli/input.h"
+#include "cli/ledger_flags.h"
 #include "cli/progress.h"
+#include "measure/ledger/entries.h"
 #include "measure/roof_cache.h"
 
 namespace hone {
@@ -13,6 +15,7 @@ class RoofCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
     flags.AddSwitch("--fresh", fresh_, "measure again, also if this machine's roof is known from an earlier run");
+    AddLedgerFlags(flags, &ledger_);
   }
 
   Result<int> Run(const CommonFlags& flags) override {
@@ -21,6 +24,7 @@ class RoofCommand : public Command {
     const Roof roof = CachedRoof(runtime->runtime(), fresh_, [&](double share) { progress.Update(share); });
     progress.Clear();
     WriteOut(flags.json ? RoofJson(roof) : RoofTable(roof));
+    if (!roof.cached) EnterRun(ledger_, runtime->runtime(), RoofEntry(roof, RoofJson(roof)));
     if (roof.cached && !flags.json && !flags.quiet) {
       runtime->runtime().log->Info("from {}; --fresh measures again", RoofCachePath());
     }
@@ -29,6 +33,7 @@ class RoofCommand : public Command {
 
  private:
   bool fresh_ = false;
+  LedgerFlags ledger_;
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ std::string KeptRoof() { return "XDG_CACHE_HOME='" + TempPath("kept") + "'"; }
 
 TEST(Roof, JsonTableAndCache) {
   const std::string cache = TempPath("cache");
-  const std::string before = "XDG_CACHE_HOME='" + cache + "'";
+  const std::string before = "XDG_CACHE_HOME='" + cache + "' HONE_LEDGER='" + cache + "/ledger.sqlite'";
   const Outcome first = Hone("roof --json", before);
   ASSERT_EQ(first.code, 0) << first.err;
   const json roof = json::parse(first.out);
@@ -42,6 +42,8 @@ TEST(Roof, JsonTableAndCache) {
   const json scalar = json::parse(Hone("roof --isa scalar --json", before).out);  // another ISA is another entry
   EXPECT_EQ(scalar["isa"], "scalar");
   EXPECT_TRUE(scalar["vnni_gops"].is_null());
+  const json entries = json::parse(Hone("ledger list --kind roof --json", before).out)["entries"];
+  EXPECT_EQ(entries.size(), 2u);  // what was measured, not what was kept
   EXPECT_EQ(Hone("roof --isa sse9", before).code, 2);
   std::filesystem::remove_all(cache);
 }

@@ -159,6 +159,19 @@ std::string BenchFigureName(const BenchWork& work) {
   return fmt::format("decode_tok_s[context={},batch={}]", work.context, work.batch);
 }
 
+LedgerEntry RoofEntry(const Roof& roof, const std::string& json) {
+  LedgerEntry entry;
+  entry.kind = "roof";
+  entry.recipe = fmt::format("{} threads", roof.threads);
+  entry.result = json;
+  const auto add = [&](const std::string& name, const RoofFigure& figure) {
+    entry.figures.push_back({name, {figure.best, figure.median, figure.best, 0}, Direction::kHigher});
+  };
+  if (!roof.read_gbs.empty()) add("read_gbs", roof.read_gbs.rbegin()->second);
+  for (const auto& [unit, figure] : roof.gops) add(fmt::format("gops[unit={}]", ComputeUnitName(unit)), figure);
+  return entry;
+}
+
 LedgerEntry BenchEntry(const BenchReport& report, const std::string& model_path, const std::string& json) {
   LedgerEntry entry = Start("bench", report.model, model_path, report.interrupted, json);
   entry.other = report.compared_with;

@@ -11,6 +11,7 @@
 #include "measure/divergence.h"
 #include "measure/ledger/ledger.h"
 #include "measure/perplexity.h"
+#include "measure/roof.h"
 #include "measure/tasks.h"
 
 namespace hone {
@@ -21,6 +22,8 @@ std::string BenchFigureName(const BenchWork& work);
 // "[input=128,output=32,concurrency=1]": a cell of hone profile. `variant`: "model=a,kv=bf16," of several, else "".
 std::string ProfilePlace(const std::string& variant, double input, double output, double concurrency);
 
+// "read_gbs", "gops[unit=amx-bf16]": the best of each, and its median as the lower bound.
+LedgerEntry RoofEntry(const Roof& roof, const std::string& json);
 LedgerEntry BenchEntry(const BenchReport& report, const std::string& model_path, const std::string& json);
 LedgerEntry PerplexityEntry(const PerplexityResult& result, const std::string& model, const std::string& model_path,
                             const std::string& dataset, const std::string& json);
