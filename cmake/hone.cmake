@@ -49,10 +49,11 @@ set(HONE_EXTERNAL_cli nlohmann_json::nlohmann_json CLI11::CLI11 CURL::libcurl Op
 # Options of one folder. compress: what a quantiser writes depends on every rounding, so nothing may be fused.
 set(HONE_OPTIONS_compress -ffp-contract=off -fno-math-errno)
 
-# These read and write JSON around work that other folders do: nothing in them is hot, and most of their time to compile
-# goes into nlohmann/json. -O1 and one precompiled header take a third of it.
+# These read and write JSON around work that other folders do (what is long in them, as the exponentials of an evaluation, is
+# libm's), and most of their time to compile goes into nlohmann/json: -O1 and one precompiled header take a third of it.
+set(HONE_JSON_FOLDERS serve measure cli)
 if(NOT HONE_SANITIZE)
-  foreach(folder serve measure cli headers)
+  foreach(folder IN LISTS HONE_JSON_FOLDERS)
     set(HONE_OPTIONS_${folder} -O1)
   endforeach()
 endif()
@@ -150,12 +151,12 @@ function(hone_folder folder)
   if(sources AND HONE_OPTIONS_${folder})
     target_compile_options(hone_${folder} PRIVATE ${HONE_OPTIONS_${folder}})
   endif()
-  if(sources AND (HONE_OPTIONS_${folder} STREQUAL "-O1" OR HONE_SANITIZE AND NOT HONE_OPTIONS_${folder}))
+  if(sources AND (folder IN_LIST HONE_JSON_FOLDERS OR HONE_SANITIZE AND NOT HONE_OPTIONS_${folder}))
     if(NOT TARGET hone_headers)
       file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cc CONTENT "// Only carries the precompiled header.\n")
       add_library(hone_headers OBJECT ${CMAKE_BINARY_DIR}/headers.cc)
       target_link_libraries(hone_headers PRIVATE hone_flags ${HONE_EXTERNAL_base} nlohmann_json::nlohmann_json)
-      target_compile_options(hone_headers PRIVATE ${HONE_OPTIONS_headers})
+      target_compile_options(hone_headers PRIVATE ${HONE_OPTIONS_${folder}})
       target_precompile_headers(hone_headers PRIVATE ${HONE_STANDARD_HEADERS})
     endif()
     target_precompile_headers(hone_${folder} REUSE_FROM hone_headers)

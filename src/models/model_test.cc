@@ -10,29 +10,6 @@
 namespace hone {
 namespace {
 
-const char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 16,
-  "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24, "vocab_size": 10,
-  "max_position_embeddings": 64})";
-
-std::map<std::string, Shape> LlamaTensors() {
-  std::map<std::string, Shape> tensors = {{"model.embed_tokens.weight", Shape{10, 16}},
-                                          {"model.norm.weight", Shape{16}},
-                                          {"lm_head.weight", Shape{10, 16}}};
-  for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
-    const auto add = [&](const char* name, Shape shape) { tensors[std::string(layer) + name + ".weight"] = shape; };
-    add("input_layernorm", Shape{16});
-    add("post_attention_layernorm", Shape{16});
-    add("self_attn.q_proj", Shape{16, 16});
-    add("self_attn.k_proj", Shape{8, 16});
-    add("self_attn.v_proj", Shape{8, 16});
-    add("self_attn.o_proj", Shape{16, 16});
-    add("mlp.gate_proj", Shape{24, 16});
-    add("mlp.up_proj", Shape{24, 16});
-    add("mlp.down_proj", Shape{16, 24});
-  }
-  return tensors;
-}
-
 class ModelLoad : public testing::Test {
  protected:
   Result<std::unique_ptr<Model>> Load(std::shared_ptr<const Checkpoint> checkpoint, LoadOptions options = {}) {
@@ -59,7 +36,7 @@ TEST_F(ModelLoad, LoadsAndReportsProgress) {
     last = done;
     total = all;
   };
-  const auto model = Load(WriteFolder("good", kConfig, LlamaTensors()), options);
+  const auto model = Load(WriteFolder("good", kLlamaConfig, LlamaTensors()), options);
   ASSERT_TRUE(model.has_value()) << model.error().message;
   EXPECT_EQ(last, total);
   uint64_t bytes = 0;
@@ -75,7 +52,7 @@ TEST_F(ModelLoad, EveryMissingTensorIsNamed) {
   for (const auto& [name, shape] : all) {
     auto tensors = all;
     tensors.erase(name);
-    const std::string message = ErrorOf(WriteFolder("missing", kConfig, tensors));
+    const std::string message = ErrorOf(WriteFolder("missing", kLlamaConfig, tensors));
     EXPECT_NE(message.find(name + " is missing; wanted " + shape.ToString()), std::string::npos) << message;
   }
 }
@@ -85,7 +62,7 @@ TEST_F(ModelLoad, EveryWrongShapeIsNamed) {
   for (const auto& [name, shape] : all) {
     auto tensors = all;
     tensors[name] = shape.rank() == 1 ? Shape{15} : Shape{shape[0], shape[1] + 1};
-    const std::string message = ErrorOf(WriteFolder("shape", kConfig, tensors));
+    const std::string message = ErrorOf(WriteFolder("shape", kLlamaConfig, tensors));
     EXPECT_NE(message.find(name), std::string::npos) << message;
     EXPECT_NE(message.find(tensors[name].ToString()), std::string::npos) << message;
     EXPECT_NE(message.find(shape.ToString()), std::string::npos) << message;
@@ -94,12 +71,12 @@ TEST_F(ModelLoad, EveryWrongShapeIsNamed) {
 
 TEST_F(ModelLoad, AnIntegerTensorIsNoWeight) {
   const std::string name = "model.layers.1.mlp.up_proj.weight";
-  const std::string message = ErrorOf(WriteFolder("type", kConfig, LlamaTensors(), {{name, DType::kI32}}));
+  const std::string message = ErrorOf(WriteFolder("type", kLlamaConfig, LlamaTensors(), {{name, DType::kI32}}));
   EXPECT_NE(message.find(name + " is of type I32"), std::string::npos) << message;
 }
 
 TEST_F(ModelLoad, NoWeightsIsAnError) {
-  const std::string message = ErrorOf(WriteFolder("empty", kConfig));
+  const std::string message = ErrorOf(WriteFolder("empty", kLlamaConfig));
   EXPECT_NE(message.find("has no weights"), std::string::npos) << message;
 }
 
@@ -113,7 +90,7 @@ TEST_F(ModelLoad, UnknownTensorsAreListedAndKnownLeftoversAreNot) {
   auto tensors = LlamaTensors();
   tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = Shape{4};
   tensors["model.layers.0.self_attn.q_proj.bias"] = Shape{16};
-  const auto checkpoint = WriteFolder("unused", kConfig, tensors);
+  const auto checkpoint = WriteFolder("unused", kLlamaConfig, tensors);
   const auto map = MapOf(*checkpoint);
   ASSERT_TRUE(map.has_value()) << map.error().message;
   EXPECT_EQ(map->unused(), std::vector<std::string>{"model.layers.0.self_attn.q_proj.bias"});
@@ -124,7 +101,7 @@ TEST_F(ModelLoad, BaseModelsWithoutTheirPrefix) {
   std::map<std::string, Shape> tensors;
   for (const auto& [name, shape] : LlamaTensors())
     tensors[name.rfind("model.", 0) == 0 ? name.substr(6) : name] = shape;
-  EXPECT_EQ(ErrorOf(WriteFolder("prefix", kConfig, tensors)), "loaded");
+  EXPECT_EQ(ErrorOf(WriteFolder("prefix", kLlamaConfig, tensors)), "loaded");
 }
 
 TEST_F(ModelLoad, CanonicalNamesSplitFusedTensors) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/test_runtime.h"
 #include "models/model.h"
 #include "models/test_checkpoint.h"
 
@@ -15,28 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 16,
-  "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24, "vocab_size": 10,
-  "max_position_embeddings": 64})";
+std::shared_ptr<const Checkpoint> WriteModel() { return WriteFolder("packed", kLlamaConfig, LlamaTensors()); }
 
-std::shared_ptr<const Checkpoint> WriteModel() {
-  const std::string layer = "model.layers.0.";
-  return WriteFolder("packed", kConfig,
-                     {{"model.embed_tokens.weight", Shape{10, 16}}, {"model.norm.weight", Shape{16}},
-                      {"lm_head.weight", Shape{10, 16}},
-                      {layer + "input_layernorm.weight", Shape{16}}, {layer + "post_attention_layernorm.weight", Shape{16}},
-                      {layer + "self_attn.q_proj.weight", Shape{16, 16}}, {layer + "self_attn.k_proj.weight", Shape{8, 16}},
-                      {layer + "self_attn.v_proj.weight", Shape{8, 16}}, {layer + "self_attn.o_proj.weight", Shape{16, 16}},
-                      {layer + "mlp.gate_proj.weight", Shape{24, 16}}, {layer + "mlp.up_proj.weight", Shape{24, 16}},
-                      {layer + "mlp.down_proj.weight", Shape{16, 24}}});
-}
-
-class PackedCacheTest : public testing::Test {
+class PackedCacheTest : public RuntimeTest {
  protected:
+  PackedCacheTest() { runtime_.log = &log_; }  // a warning where nothing can be written
   bool Load(const std::shared_ptr<const Checkpoint>& checkpoint, const std::string& folder) {
-    return Model::Load(checkpoint, {.cpu = &cpu_, .threads = &threads_, .log = &log_, .clock = &clock_},
-                       {.max_rows = 8, .packed_cache = folder})
-        .has_value();
+    return Model::Load(checkpoint, runtime_, {.max_rows = 8, .packed_cache = folder}).has_value();
   }
   static std::vector<fs::path> FilesOf(const std::string& folder) {
     std::vector<fs::path> files;
@@ -48,10 +34,7 @@ class PackedCacheTest : public testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  CpuFacts cpu_ = ReadCpuFacts();
-  ThreadPool threads_{2};
   Log log_{LogLevel::kOff};
-  Clock clock_;
 };
 
 TEST_F(PackedCacheTest, IsWrittenOnceAndMappedThen) {
@@ -61,8 +44,8 @@ TEST_F(PackedCacheTest, IsWrittenOnceAndMappedThen) {
   ASSERT_EQ(FilesOf(folder).size(), 1u);
   const fs::path file = FilesOf(folder)[0];
   const std::string made = ReadAll(file);
-  // Panels of 16 rows of K floats: output, q, k, v, attn_output, two each of gate and up, down.
-  EXPECT_EQ(made.size(), 4096u + 4u * 16 * (16 + 16 + 16 + 16 + 16 + 2 * 16 + 2 * 16 + 24));
+  // Panels of 16 rows of K floats: output; of each layer q, k, v, attn_output, two each of gate and up, down.
+  EXPECT_EQ(made.size(), 4096u + 4u * 16 * (16 + 2 * (16 + 16 + 16 + 16 + 2 * 16 + 2 * 16 + 24)));
   const auto written = fs::last_write_time(file);
   ASSERT_TRUE(Load(checkpoint, folder));
   EXPECT_EQ(fs::last_write_time(file), written);

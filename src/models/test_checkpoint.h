@@ -48,6 +48,30 @@ inline std::shared_ptr<const Checkpoint> WriteFolder(const std::string& name, co
   return *checkpoint;
 }
 
+// config.json and tensors of a whole Llama of two layers, for WriteFolder.
+inline constexpr char kLlamaConfig[] = R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 16,
+  "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24, "vocab_size": 10,
+  "max_position_embeddings": 64})";
+
+inline std::map<std::string, Shape> LlamaTensors() {
+  std::map<std::string, Shape> tensors = {{"model.embed_tokens.weight", Shape{10, 16}},
+                                          {"model.norm.weight", Shape{16}},
+                                          {"lm_head.weight", Shape{10, 16}}};
+  for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
+    const auto add = [&](const char* name, Shape shape) { tensors[std::string(layer) + name + ".weight"] = shape; };
+    add("input_layernorm", Shape{16});
+    add("post_attention_layernorm", Shape{16});
+    add("self_attn.q_proj", Shape{16, 16});
+    add("self_attn.k_proj", Shape{8, 16});
+    add("self_attn.v_proj", Shape{8, 16});
+    add("self_attn.o_proj", Shape{16, 16});
+    add("mlp.gate_proj", Shape{24, 16});
+    add("mlp.up_proj", Shape{24, 16});
+    add("mlp.down_proj", Shape{16, 24});
+  }
+  return tensors;
+}
+
 using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
 inline GgufValue GgufInt(uint64_t value) { return {.type = GgufType::kU32, .value = value}; }
 inline GgufValue GgufFloat(double value) { return {.type = GgufType::kF32, .value = value}; }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/random.h"
+#include "base/test_runtime.h"
 #include "base/test_shared.h"
 #include "cache/kv_cache.h"
 #include "engine/engine.h"
@@ -20,7 +21,7 @@ struct Said {
   bool operator==(const Said& other) const { return ids == other.ids && logprobs == other.logprobs; }
 };
 
-class EngineModelTest : public testing::Test {
+class EngineModelTest : public RuntimeTest {
  protected:
   void Open(const std::string& path) {
     auto checkpoint = Checkpoint::Open(path);
@@ -67,10 +68,6 @@ class EngineModelTest : public testing::Test {
   }
 
   static constexpr int kOutput = 60;
-  CpuFacts cpu_ = ReadCpuFacts();
-  Clock clock_;
-  ThreadPool threads_{2};
-  Runtime runtime_{.cpu = &cpu_, .isa = cpu_.best_isa(), .threads = &threads_, .clock = &clock_};
   std::shared_ptr<Model> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
 };

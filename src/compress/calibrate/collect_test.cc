@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/test_runtime.h"
 #include "base/test_shared.h"
 #include "compress/layerwise/layer_stream.h"
 #include "formats/safetensors.h"
@@ -14,9 +15,8 @@ namespace {
 
 constexpr double kEps = 1e-5;  // rms_norm_eps of the golden model
 
-class Collect : public testing::Test {
+class Collect : public RuntimeTest {
  protected:
-  Collect() { runtime_ = {&cpu_, cpu_.best_isa(), &threads_, nullptr, &clock_}; }
 
   Result<Imatrix> Run(const std::string& path, const std::vector<int32_t>& ids, int chunk, CalibrationReport* report) {
     HONE_TRY(const auto checkpoint, Checkpoint::Open(path));
@@ -34,10 +34,6 @@ class Collect : public testing::Test {
     return ids;
   }
 
-  CpuFacts cpu_ = ReadCpuFacts();
-  ThreadPool threads_{2};
-  Clock clock_;
-  Runtime runtime_;
 };
 
 TEST_F(Collect, SumsAreThoseOfTheGoldenHiddenStates) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/test_runtime.h"
 #include "compress/folder/quantize_folder.h"
 #include "compress/test_golden.h"
 #include "kernels/dequantize/dequantize.h"
@@ -15,14 +16,7 @@
 namespace hone {
 namespace {
 
-class HqqTest : public testing::Test {
- protected:
-  HqqTest() { runtime_ = {&cpu_, cpu_.best_isa(), &threads_, nullptr, &clock_}; }
-  CpuFacts cpu_ = ReadCpuFacts();
-  ThreadPool threads_{2};
-  Clock clock_;
-  Runtime runtime_;
-};
+class HqqTest : public RuntimeTest {};
 
 // A folder whose one matrix "m" lies as the library writes it.
 std::string LibraryFolder(const Golden& golden, int bits, int axis, std::vector<Tensor>* kept) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/test_runtime.h"
 #include "base/test_shared.h"
 #include "formats/safetensors.h"
 
@@ -15,9 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class QuantizeFolderTest : public testing::Test {
+class QuantizeFolderTest : public RuntimeTest {
  protected:
-  QuantizeFolderTest() { runtime_ = {&cpu_, cpu_.best_isa(), &threads_, nullptr, &clock_}; }
 
   Result<FolderReport> Quantize(const std::string& in, const LinearScheme& scheme, const std::string& out,
                                 const FolderRun& run = {}) {
@@ -36,10 +36,6 @@ class QuantizeFolderTest : public testing::Test {
     return path;
   }
 
-  CpuFacts cpu_ = ReadCpuFacts();
-  ThreadPool threads_{2};
-  Clock clock_;
-  Runtime runtime_;
 };
 
 TEST_F(QuantizeFolderTest, FoldersHoldTheTensorsAndTheConfigurationOfTheTools) {

@@ -7,14 +7,14 @@
 #include <fstream>
 
 #include "base/random.h"
+#include "base/test_runtime.h"
 #include "base/test_shared.h"
 
 namespace hone {
 namespace {
 
-class QuantizeGguf : public testing::Test {
+class QuantizeGguf : public RuntimeTest {
  protected:
-  QuantizeGguf() { runtime_ = {&cpu_, cpu_.best_isa(), &threads_, nullptr, &clock_}; }
 
   static std::string Bytes(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
@@ -55,10 +55,6 @@ class QuantizeGguf : public testing::Test {
     return path;
   }
 
-  CpuFacts cpu_ = ReadCpuFacts();
-  ThreadPool threads_{2};
-  Clock clock_;
-  Runtime runtime_;
   Result<QuantizeReport> report_{QuantizeReport{}};
 };
 

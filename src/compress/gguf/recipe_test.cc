@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/test_runtime.h"
 #include "base/test_shared.h"
 
 namespace hone {
@@ -23,14 +24,7 @@ TEST(Recipe, LinesAreReadAndFaultsAreNamed) {
   }
 }
 
-class MixedTest : public testing::Test {
- protected:
-  MixedTest() { runtime_ = {&cpu_, cpu_.best_isa(), &threads_, nullptr, &clock_}; }
-  CpuFacts cpu_ = ReadCpuFacts();
-  ThreadPool threads_{2};
-  Clock clock_;
-  Runtime runtime_;
-};
+class MixedTest : public RuntimeTest {};
 
 TEST_F(MixedTest, BudgetsAreKeptAndUsed) {
   const auto checkpoint = Checkpoint::Open(HONE_SOURCE_DIR "/assets/builtin/main");

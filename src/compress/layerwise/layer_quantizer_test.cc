@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/random.h"
+#include "base/test_runtime.h"
 #include "base/test_shared.h"
 #include "compress/folder/quantize_folder.h"
 #include "compress/gguf/gptq_gguf.h"
@@ -19,9 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class LayerwiseTest : public testing::Test {
+class LayerwiseTest : public RuntimeTest {
  protected:
-  LayerwiseTest() { runtime_ = {&cpu_, cpu_.best_isa(), &threads_, nullptr, &clock_}; }
 
   static CalibrationText Text(int vocab, int chunks, int chunk = 64) {
     Rng rng(3);
@@ -55,10 +55,6 @@ class LayerwiseTest : public testing::Test {
     return sum / static_cast<double>(report.units.size());
   }
 
-  CpuFacts cpu_ = ReadCpuFacts();
-  ThreadPool threads_{2};
-  Clock clock_;
-  Runtime runtime_;
 };
 
 TEST_F(LayerwiseTest, SecondMomentsAreTheSumsOfProducts) {
