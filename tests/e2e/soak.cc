@@ -2,8 +2,8 @@
 // are too long, readers that do not read. Every answer must be one that is expected, memory must stay flat, and at the end
 // nothing may be left: no running sequence, no used block, no connection, exit code 0.
 //
-// soak [--seconds N | --minutes N] [--model MODEL] [--seed N] [--slow-client S]: 20 s of the built-in model by default, which
-// ctest runs. S should be longer than the machine may let the whole program wait.
+// soak [--seconds N | --minutes N] [--model MODEL] [--seed N] [--slow-client S] [--program HONE]: 20 s of the built-in model by
+// default, which ctest runs. S should be longer than the machine may let the whole program wait.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -40,7 +40,7 @@ double Now() { return Seconds(std::chrono::steady_clock::now().time_since_epoch(
 // hone serve on a free port; its log goes where this program's stderr goes.
 class ServerProcess {
  public:
-  ServerProcess(const std::string& model, const std::string& slow_client_s, int alarm_s) {
+  ServerProcess(const std::string& program, const std::string& model, const std::string& slow_client_s, int alarm_s) {
     int ends[2];
     if (pipe(ends) != 0) return;
     pid_ = fork();
@@ -49,7 +49,7 @@ class ServerProcess {
       close(ends[0]);
       close(ends[1]);
       alarm(static_cast<unsigned>(alarm_s));  // nothing may leave a server behind
-      execl(HONE_PROGRAM, HONE_PROGRAM, "serve", model.c_str(), "--port", "0", "--ctx", "1024", "--max-sequences", "6", "--max-queue",
+      execl(program.c_str(), program.c_str(), "serve", model.c_str(), "--port", "0", "--ctx", "1024", "--max-sequences", "6", "--max-queue",
             "24", "--kv-bytes", "24MiB", "--slow-client", slow_client_s.c_str(), "--request-timeout", "600", "--step-ms", "20", nullptr);
       _exit(127);
     }
@@ -268,7 +268,8 @@ class Traffic {
   void BySchema(Rng& rng, const char* name) {
     Connection connection(port_);
     json body = Chat(rng, 20, 80);
-    const json text = {{"type", "string"}, {"maxLength", 1 + rng.Below(40)}};
+    json text = {{"type", "string"}, {"maxLength", 1 + rng.Below(40)}};
+    if (rng.Below(3) == 0) text = {{"type", "string"}, {"pattern", "^[a-z]{1," + std::to_string(1 + rng.Below(40)) + "}( [a-z]+)?$"}};
     const json schema = {{"type", "object"}, {"properties", {{"a", text}, {"b", {{"type", "array"}, {"items", text}, {"maxItems", 4}}}}}, {"required", {"a", "b"}}, {"additionalProperties", false}};
     body["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"name", "s"}, {"schema", schema}}}};
     body["temperature"] = 1.5;
@@ -405,8 +406,8 @@ bool Settles(int port, std::string* last) {
 
 constexpr int kLeastActions = 10;  // of a client, however slow the machine is
 
-int Soak(double seconds, const std::string& model, uint64_t seed, const std::string& slow_client_s) {
-  ServerProcess server(model, slow_client_s, static_cast<int>(seconds) + 1800);
+int Soak(const std::string& program, double seconds, const std::string& model, uint64_t seed, const std::string& slow_client_s) {
+  ServerProcess server(program, model, slow_client_s, static_cast<int>(seconds) + 1800);
   if (server.port() == 0) return std::fprintf(stderr, "soak: the server did not start\n"), 1;
   const std::string name = std::filesystem::path(model).stem().string();
   Traffic traffic(server.port(), name);
@@ -449,7 +450,7 @@ int Soak(double seconds, const std::string& model, uint64_t seed, const std::str
 
 int main(int argc, char** argv) {
   double seconds = 20;
-  std::string model = "builtin";
+  std::string model = "builtin", program = HONE_PROGRAM;
   uint64_t seed = 1;
   std::string slow_client_s = "60";
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -459,8 +460,9 @@ int main(int argc, char** argv) {
     else if (flag == "--model") model = argv[i + 1];
     else if (flag == "--seed") seed = std::strtoull(argv[i + 1], nullptr, 10);
     else if (flag == "--slow-client") slow_client_s = argv[i + 1];
-    else return std::fprintf(stderr, "usage: soak [--seconds N | --minutes N] [--model MODEL] [--seed N] [--slow-client S]\n"), 2;
+    else if (flag == "--program") program = argv[i + 1];
+    else return std::fprintf(stderr, "usage: soak [--seconds N | --minutes N] [--model MODEL] [--seed N] [--slow-client S] [--program HONE]\n"), 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
-  return hone::Soak(seconds, model, seed, slow_client_s);
+  return hone::Soak(program, seconds, model, seed, slow_client_s);
 }
