@@ -31,11 +31,16 @@ if(HONE_FUZZ)
   target_compile_options(hone_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 target_compile_definitions(hone_flags INTERFACE HONE_VERSION="${PROJECT_VERSION}")
+if(HONE_UNITY)
+  # What a .cc keeps to itself looks, in a file that includes it, as what a header shares.
+  target_compile_options(hone_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endif()
 
 # The suffix of a kernel file picks its flags; a new ISA is one line here.
 set(HONE_ISA_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(HONE_ISA_avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 set(HONE_ISA_vnni ${HONE_ISA_avx512} -mavx512vnni)
+set(HONE_ISA_bf16 ${HONE_ISA_vnni} -mavx512bf16)
 set(HONE_ISA_amx ${HONE_ISA_vnni} -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-int8 -mamx-bf16)
 
 # Third-party libraries a folder uses (kept inside .cc files).
@@ -63,6 +68,24 @@ endif()
 set(HONE_STANDARD_HEADERS <algorithm> <cmath> <cstdint> <cstring> <filesystem> <fstream> <functional> <map> <memory> <optional>
     <span> <string> <string_view> <utility> <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
+# With HONE_UNITY, ten files of a target are compiled as one: most of what a file takes is reading the same headers and making
+# the same templates again. So the names that a file keeps to itself differ from those of its folder's other files, but for the
+# lines of a list (a sampler, a model family), which have these functions and are compiled alone, as kernel files are.
+set(HONE_LIST_FUNCTIONS "^(Result<void> ReadHf|bool Enabled|bool Before)\\(")
+function(hone_unity target)
+  if(NOT HONE_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+  foreach(source IN LISTS ARGN)
+    cmake_path(ABSOLUTE_PATH source)
+    file(STRINGS ${source} found REGEX "${HONE_LIST_FUNCTIONS}" LIMIT_COUNT 1)
+    if(found)
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endforeach()
+endfunction()
+
 # src/layers.txt: "folder: folders it may include". The order of its lines is the order of building.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/layers.txt)
 file(STRINGS ${CMAKE_SOURCE_DIR}/src/layers.txt lines REGEX "^[a-z]+:")
@@ -89,6 +112,7 @@ endif()
 function(hone_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  hone_unity(${name})
   # hone_base also where a test does not need it: the definitions of its libraries are part of the precompiled header.
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} hone_base hone_flags GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
@@ -125,6 +149,7 @@ function(hone_folder folder)
   endforeach()
   if(sources)
     add_library(hone_${folder} STATIC ${sources})
+    hone_unity(hone_${folder} ${sources})
     target_link_libraries(hone_${folder} PUBLIC hone_flags ${libs} ${HONE_EXTERNAL_${folder}})
   else()
     add_library(hone_${folder} INTERFACE)
@@ -135,7 +160,7 @@ function(hone_folder folder)
     set(optimise -O1)  # -O3 over instrumented vector code takes minutes a file
   endif()
   foreach(source IN LISTS sources)
-    if(source MATCHES "_(avx2|avx512|vnni|amx)\\.cc$")
+    if(source MATCHES "_(avx2|avx512|vnni|bf16|amx)\\.cc$")
       set(isa ${CMAKE_MATCH_1})  # the next MATCHES forgets it
       set(level ${optimise})
       if(HONE_SANITIZE AND source MATCHES "few_rows_vnni")
@@ -151,7 +176,7 @@ function(hone_folder folder)
   if(sources AND HONE_OPTIONS_${folder})
     target_compile_options(hone_${folder} PRIVATE ${HONE_OPTIONS_${folder}})
   endif()
-  if(sources AND (folder IN_LIST HONE_JSON_FOLDERS OR HONE_SANITIZE AND NOT HONE_OPTIONS_${folder}))
+  if(sources AND (folder IN_LIST HONE_JSON_FOLDERS OR (HONE_SANITIZE AND NOT HONE_OPTIONS_${folder})))
     if(NOT TARGET hone_headers)
       file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cc CONTENT "// Only carries the precompiled header.\n")
       add_library(hone_headers OBJECT ${CMAKE_BINARY_DIR}/headers.cc)

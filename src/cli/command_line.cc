@@ -105,7 +105,7 @@ int DoneUnlessLost(const std::string& program) {
   return kExitFailed;
 }
 
-int RunCommand(const CommandEntry& entry, int argc, char** argv) {
+int RunEntry(const CommandEntry& entry, int argc, char** argv) {
   CLI::App app(entry.summary, std::string("hone ") + entry.word);
   std::unique_ptr<Command> command = entry.make();
   CommonFlags flags;
@@ -153,7 +153,7 @@ int RunCommandLine(int argc, char** argv) {
   }
   std::vector<std::string> words;
   for (const CommandEntry& entry : kCommands) {
-    if (word == entry.word) return RunCommand(entry, argc, argv);
+    if (word == entry.word) return RunEntry(entry, argc, argv);
     words.push_back(entry.word);
   }
   const std::string near = NearestName(word, words);

@@ -24,7 +24,7 @@ namespace hone {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr size_t kMaxListBytes = 64u << 20;
 constexpr long kConnectSeconds = 30;
@@ -374,16 +374,16 @@ Result<std::vector<HubFile>> ListHubFiles(const HubOptions& options, const HubNa
   for (int page = 0; !url.empty() && page < 1000; ++page) {
     Link link;
     HONE_TRY(const std::string text, GetText(options, url, name.repository(), &link));
-    const json list = json::parse(text, nullptr, false);
+    const Json list = Json::parse(text, nullptr, false);
     if (!list.is_array()) return InvalidInput(name.repository() + ": the hub's list of files is not a JSON array");
-    for (const json& entry : list) {
-      if (!entry.is_object() || entry.value("type", json()) != json("file")) continue;
-      const json path = entry.value("path", json()), size = entry.value("size", json()),
-                 oid = entry.value("oid", json());
+    for (const Json& entry : list) {
+      if (!entry.is_object() || entry.value("type", Json()) != Json("file")) continue;
+      const Json path = entry.value("path", Json()), size = entry.value("size", Json()),
+                 oid = entry.value("oid", Json());
       if (!path.is_string() || !size.is_number_unsigned() || !IsSafePath(path.get<std::string>())) continue;
       HubFile file{.path = path.get<std::string>(), .bytes = size.get<uint64_t>()};
-      const json lfs = entry.value("lfs", json());
-      if (lfs.is_object() && lfs.value("oid", json()).is_string())
+      const Json lfs = entry.value("lfs", Json());
+      if (lfs.is_object() && lfs.value("oid", Json()).is_string())
         file.sha256 = lfs.at("oid").get<std::string>();
       else if (oid.is_string() && oid.get_ref<const std::string&>().size() == 40)
         file.git_sha1 = oid.get<std::string>();

@@ -14,7 +14,7 @@ namespace {
 
 using Metadata = std::map<std::string, std::string>;
 
-Result<std::shared_ptr<const SafetensorsFile>> OpenBytes(std::string_view bytes) {
+Result<std::shared_ptr<const SafetensorsFile>> OpenSafetensors(std::string_view bytes) {
   const TempFolder folder;  // the mapping outlives the name
   return SafetensorsFile::Open(folder.Write("x.safetensors", bytes));
 }
@@ -28,7 +28,7 @@ TEST(Safetensors, ReadsTensorsInFileOrder) {
   const std::string header = "{" + Entry("b", "U8", "2,2", 8, 12) + "," + Entry("none", "F32", "0,7", 8, 8) + "," +
                              Entry("a", "F32", "2", 0, 8) + "," + Entry("scalar", "I16", "", 12, 14) +
                              ",\"__metadata__\":{\"format\":\"pt\",\"x\":\"\\u00e9\"}}  ";
-  const auto opened = OpenBytes(SafetensorsBytes(header, 14));
+  const auto opened = OpenSafetensors(SafetensorsBytes(header, 14));
   ASSERT_TRUE(opened) << opened.error().message;
   const SafetensorsFile& file = **opened;
   ASSERT_EQ(file.tensors().size(), 4u);
@@ -52,7 +52,7 @@ TEST(Safetensors, EveryDType) {
   static constexpr size_t kBits[] = {8, 4, 6, 6, 8, 8, 8, 8, 8, 8, 8, 16, 16, 16, 16, 32, 32, 32, 64, 64, 64, 64};
   for (size_t i = 0; i < std::size(kNames); ++i) {
     const size_t bytes = 2 * 4 * kBits[i] / 8;
-    const auto opened = OpenBytes(SafetensorsBytes("{" + Entry("t", kNames[i], "2,4", 0, bytes) + "}", bytes));
+    const auto opened = OpenSafetensors(SafetensorsBytes("{" + Entry("t", kNames[i], "2,4", 0, bytes) + "}", bytes));
     ASSERT_TRUE(opened) << opened.error().message;
     const TensorView& view = (*opened)->tensors()[0].view;
     EXPECT_EQ(Info(view.type).name, kNames[i]);
@@ -65,7 +65,7 @@ TEST(Safetensors, EveryDType) {
 TEST(Safetensors, MisalignedDataIsCopiedAndSaidSo) {
   for (size_t padding = 0; padding < 8; ++padding) {
     const std::string header = "{" + Entry("a", "F32", "2", 0, 8) + "}" + std::string(padding, ' ');
-    const auto opened = OpenBytes(SafetensorsBytes(header, 8));
+    const auto opened = OpenSafetensors(SafetensorsBytes(header, 8));
     ASSERT_TRUE(opened) << opened.error().message;
     const TensorView& view = (*opened)->tensors()[0].view;
     EXPECT_EQ(reinterpret_cast<uintptr_t>(view.data) % 4, 0u);
@@ -134,31 +134,31 @@ TEST(Safetensors, EachFaultHasItsError) {
       {R"({"t":{"extra":)" + deep, 0, "nested too deep"},
   };
   for (const auto& c : kCases) {
-    const auto opened = OpenBytes(SafetensorsBytes(c.header, c.buffer));
+    const auto opened = OpenSafetensors(SafetensorsBytes(c.header, c.buffer));
     EXPECT_ERROR(opened, c.message);
     EXPECT_ERROR(opened, "x.safetensors: ");
   }
 }
 
 TEST(Safetensors, UnknownFieldsAndNullMetadataAreSkipped) {
-  const auto opened = OpenBytes(SafetensorsBytes(
+  const auto opened = OpenSafetensors(SafetensorsBytes(
       R"({"__metadata__":null,"t":{"dtype":"U8","more":{"a":[1,{"b":null}],"dtype":"x"},"shape":[1],)"
       R"("data_offsets":[0,1],"last":-1.5}})",
       1));
   ASSERT_TRUE(opened) << opened.error().message;
   EXPECT_EQ((*opened)->tensors()[0].view.shape, Shape{1});
-  EXPECT_TRUE(OpenBytes(SafetensorsBytes("{}", 0)));
+  EXPECT_TRUE(OpenSafetensors(SafetensorsBytes("{}", 0)));
 }
 
 TEST(Safetensors, ForeignFilesAreRecognised) {
-  EXPECT_ERROR(OpenBytes("1234567"), "it has 7 bytes");
-  EXPECT_ERROR(OpenBytes("version https://git-lfs.github.com/spec/v1\n"), "Git LFS pointer");
-  EXPECT_ERROR(OpenBytes("<!DOCTYPE html><html></html>"), "web page");
-  EXPECT_ERROR(OpenBytes(Bytes().Raw("GGUF").U32(3).U64(0).text()), "GGUF file");
-  EXPECT_ERROR(OpenBytes(std::string_view("PK\3\4........", 12)), "zip archive");
-  EXPECT_ERROR(OpenBytes(Bytes().U64(100000001).Raw("{}").text()), "length is 100000001, wanted at most 100000000");
-  EXPECT_ERROR(OpenBytes(Bytes().U64(~uint64_t{0}).Raw("{}").text()), "wanted at most 100000000");
-  EXPECT_ERROR(OpenBytes(Bytes().U64(50).Raw("{}").text()), "it is cut off");
+  EXPECT_ERROR(OpenSafetensors("1234567"), "it has 7 bytes");
+  EXPECT_ERROR(OpenSafetensors("version https://git-lfs.github.com/spec/v1\n"), "Git LFS pointer");
+  EXPECT_ERROR(OpenSafetensors("<!DOCTYPE html><html></html>"), "web page");
+  EXPECT_ERROR(OpenSafetensors(Bytes().Raw("GGUF").U32(3).U64(0).text()), "GGUF file");
+  EXPECT_ERROR(OpenSafetensors(std::string_view("PK\3\4........", 12)), "zip archive");
+  EXPECT_ERROR(OpenSafetensors(Bytes().U64(100000001).Raw("{}").text()), "length is 100000001, wanted at most 100000000");
+  EXPECT_ERROR(OpenSafetensors(Bytes().U64(~uint64_t{0}).Raw("{}").text()), "wanted at most 100000000");
+  EXPECT_ERROR(OpenSafetensors(Bytes().U64(50).Raw("{}").text()), "it is cut off");
   EXPECT_ERROR(SafetensorsFile::Open("/nowhere/x.safetensors"), "cannot open");
 }
 

@@ -119,7 +119,7 @@ Result<std::string> HeaderText(const std::string& path, const std::vector<Tensor
 }
 
 // Empty if safetensors can hold the tensor, else why not.
-std::string Refusal(const TensorInfo& tensor) {
+std::string WhyNotWritten(const TensorInfo& tensor) {
   const DTypeInfo& info = Info(tensor.type);
   if (tensor.name == "__metadata__") return "that name is reserved";
   if (!IsUtf8(tensor.name)) return "its name is not UTF-8";
@@ -221,7 +221,7 @@ Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
   std::set<std::string_view> seen;
   uint64_t data_bytes = 0;
   for (const TensorInfo& tensor : tensors) {
-    const std::string why = Refusal(tensor);
+    const std::string why = WhyNotWritten(tensor);
     if (!why.empty()) return InvalidInput(path + ": cannot write tensor '" + Printable(tensor.name) + "': " + why);
     if (!seen.insert(tensor.name).second) {
       return InvalidInput(path + ": cannot write tensor '" + Printable(tensor.name) +

@@ -27,7 +27,7 @@ Result<double> Number(const ordered_json& row, const char* key) {
   return it->get<double>();
 }
 
-std::string Verdict(const BenchReport& report) {
+std::string VerdictOf(const BenchReport& report) {
   int faster = 0, slower = 0, same = 0, unknown = 0;
   for (const CompareRow& row : report.compared) {
     const std::string& verdict = row.comparison.verdict;
@@ -76,7 +76,7 @@ std::string BenchJson(const BenchReport& report, const Runtime& runtime) {
       out["verdict"] = row.comparison.verdict;
       rows.push_back(std::move(out));
     }
-    json["compare"] = {{"with", report.compared_with}, {"rows", std::move(rows)}, {"verdict", Verdict(report)}};
+    json["compare"] = {{"with", report.compared_with}, {"rows", std::move(rows)}, {"verdict", VerdictOf(report)}};
   }
   json["environment"] = {{"cpu", report.roof.cpu},
                          {"cores", report.roof.cores},
@@ -117,7 +117,7 @@ std::string BenchTable(const BenchReport& report) {
     out += fmt::format("{:<26} {:>12.1f} {:>8.3f} {:>18}  {}\n", row.work.Name(), row.tok_s_other, ratio.value,
                        fmt::format("{:.3f} - {:.3f}", ratio.low, ratio.high), row.comparison.verdict);
   }
-  return out + "verdict: " + Verdict(report) + "\n";
+  return out + "verdict: " + VerdictOf(report) + "\n";
 }
 
 Result<void> CompareWithReport(const std::string& text, const std::string& name, BenchReport* report) {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kFirst = 257, kRows = 64, kContext = kFirst + kRows;  // targets from the middle of a window of 512 on
 
-std::string ReadAll(const std::string& path) {
+std::string WholeFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
@@ -142,7 +142,7 @@ TEST_F(KlSmollm2Test, RowsOfEachRecipe) {
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   const auto tokenizer = Tokenizer::FromCheckpoint(**checkpoint);
   ASSERT_TRUE(tokenizer);
-  const EvalText text = PrepareText(**tokenizer, ReadAll(SharedPath("data/text/wiki.test.raw")).substr(0, 65536), Protocol::kLlamaCpp);
+  const EvalText text = PrepareText(**tokenizer, WholeFile(SharedPath("data/text/wiki.test.raw")).substr(0, 65536), Protocol::kLlamaCpp);
   const std::span<const int32_t> tokens = std::span(text.tokens).first(kContext);
   const auto golden = SafetensorsFile::Open(folder + "/kl_smollm2.safetensors");
   ASSERT_TRUE(golden) << golden.error().message;

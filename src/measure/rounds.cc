@@ -21,7 +21,7 @@ struct Round {
   double disagreement = 0;
 };
 
-std::string Verdict(const Interval& ratio) {
+std::string VerdictOnRatio(const Interval& ratio) {
   if (ratio.low > 1) return "faster";
   if (ratio.high < 1) return "slower";
   return "no difference";
@@ -86,7 +86,7 @@ Comparison ComparePaired(std::span<const double> seconds_a, std::span<const doub
   for (size_t i = 0; i < seconds_a.size(); ++i) ratios.push_back(seconds_b[i] / std::max(1e-12, seconds_a[i]));
   Comparison comparison{MedianInterval(ratios, kCompareConfidence), ""};
   comparison.verdict =
-      comparison.ratio.confidence < kCompareConfidence ? "not enough rounds" : Verdict(comparison.ratio);
+      comparison.ratio.confidence < kCompareConfidence ? "not enough rounds" : VerdictOnRatio(comparison.ratio);
   return comparison;
 }
 
@@ -97,7 +97,7 @@ Comparison CompareApart(const Interval& a, double roof_a, const Interval& b, dou
   comparison.ratio.high = b.low > 0 ? a.high / b.low : 0;
   // Both intervals hold their medians with this much at least (Bonferroni).
   comparison.ratio.confidence = std::max(0.0, a.confidence + b.confidence - 1);
-  comparison.verdict = Disagreement({roof_a, roof_b}) > kRoofAgreement ? "roofs differ" : Verdict(comparison.ratio);
+  comparison.verdict = Disagreement({roof_a, roof_b}) > kRoofAgreement ? "roofs differ" : VerdictOnRatio(comparison.ratio);
   return comparison;
 }
 

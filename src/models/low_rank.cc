@@ -9,7 +9,7 @@
 namespace hone {
 namespace {
 
-constexpr int64_t kInlineNumbers = 32 * 1024;  // below, waking the other threads costs more than the sums
+constexpr int64_t kInlineProducts = 32 * 1024;  // below, waking the other threads costs more than the sums
 
 void Reserve(int64_t floats, Buffer* buffer) {
   const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
@@ -87,7 +87,7 @@ void AddLowRank(std::span<const MatmulJob> jobs, std::span<const AdapterRows> ro
         AddScaled(sum.job->y + (sum.first + row) * sum.job->y_stride, deltas + sum.delta + row * n, sum.update->scale, n, runtime.isa);
       }
     };
-    if (sum.rows * n <= kInlineNumbers) {
+    if (sum.rows * n <= kInlineProducts) {
       add(0, static_cast<size_t>(sum.rows));
     } else {
       runtime.threads->ParallelFor(static_cast<size_t>(sum.rows), 1, add);

@@ -15,14 +15,14 @@
 namespace hone {
 namespace {
 
-constexpr std::string_view kSpace = " \t\r";
+constexpr std::string_view kBlank = " \t\r";
 constexpr size_t kMinKeyBytes = 8;
 constexpr size_t kMaxFileBytes = 4u << 20;  // every request is compared with every key
 
 std::string_view Trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kSpace);
+  const size_t begin = text.find_first_not_of(kBlank);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
 bool ReadNumber(std::string_view text, double* out) {
@@ -69,11 +69,11 @@ Result<std::unique_ptr<Tenant>> ReadTenant(std::string_view line) {
   const size_t colon = line.find(':');
   auto tenant = std::make_unique<Tenant>();
   if (colon != std::string_view::npos) tenant->name = Trim(line.substr(0, colon));
-  if (tenant->name.empty() || tenant->name.find_first_of(kSpace) != std::string::npos) {
+  if (tenant->name.empty() || tenant->name.find_first_of(kBlank) != std::string::npos) {
     return InvalidInput("wanted \"name: key\", a name without spaces");
   }
   std::string_view rest = Trim(line.substr(colon + 1));
-  const size_t key_end = std::min(rest.find_first_of(kSpace), rest.size());
+  const size_t key_end = std::min(rest.find_first_of(kBlank), rest.size());
   const std::string_view key = rest.substr(0, key_end);
   if (key.size() < kMinKeyBytes) {
     return InvalidInput("the key of " + tenant->name + " has " + std::to_string(key.size()) +
@@ -81,7 +81,7 @@ Result<std::unique_ptr<Tenant>> ReadTenant(std::string_view line) {
   }
   tenant->key = Sha256(key);
   for (rest = Trim(rest.substr(key_end)); !rest.empty();) {
-    const size_t end = std::min(rest.find_first_of(kSpace), rest.size());
+    const size_t end = std::min(rest.find_first_of(kBlank), rest.size());
     HONE_RETURN_IF_ERROR(ReadOption(rest.substr(0, end), tenant.get()));
     rest = Trim(rest.substr(end));
   }

@@ -9,12 +9,11 @@
 #include <algorithm>
 
 #include "text/byte_level.h"
+#include "text/gguf_token_types.h"
 #include "text/space_mark.h"
 
 namespace hone {
 namespace {
-
-enum TokenType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 std::string WithSpaces(std::string_view text) {
   std::string out;
@@ -89,7 +88,7 @@ class Reader {
                    std::to_string(types.size()) + " entries for " + std::to_string(tokens.size()) + " tokens");
       }
       for (size_t id = 0; id < types.size(); ++id) {
-        if (types[id] >= 1 && types[id] <= 6) types_[id] = static_cast<TokenType>(types[id]);
+        if (types[id] >= 1 && types[id] <= 6) types_[id] = static_cast<GgufTokenType>(types[id]);
       }
     }
     if (file_.Has(kPrefix + "scores")) {
@@ -363,7 +362,7 @@ class Reader {
   TokenizerParts parts_;
   std::string model_;
   std::shared_ptr<const Vocabulary> vocabulary_;
-  std::vector<TokenType> types_;
+  std::vector<GgufTokenType> types_;
   std::vector<double> scores_;
   std::optional<int32_t> sep_;
   bool adds_bos_ = false, adds_eos_ = false, adds_sep_ = false;

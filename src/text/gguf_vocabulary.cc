@@ -5,30 +5,28 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "text/gguf_token_types.h"
 #include "text/pre_tokenizer.h"
 
 namespace hone {
 namespace {
 
-using nlohmann::json;
-
-// tokenizer.ggml.token_type
-enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+using Json = nlohmann::json;
 
 // Whether a component of this type stands anywhere below `part`.
-bool Uses(const json& part, std::string_view type) {
+bool Uses(const Json& part, std::string_view type) {
   if (part.is_object() && part.contains("type") && part["type"] == type) return true;
   if (!part.is_structured()) return false;
-  return std::any_of(part.begin(), part.end(), [&](const json& child) { return Uses(child, type); });
+  return std::any_of(part.begin(), part.end(), [&](const Json& child) { return Uses(child, type); });
 }
 
 // "a b" for each merge, whichever way the file writes it.
-Result<std::vector<std::string>> Merges(const json& model, std::string_view origin) {
+Result<std::vector<std::string>> Merges(const Json& model, std::string_view origin) {
   std::vector<std::string> merges;
   if (!model.contains("merges") || !model["merges"].is_array()) {
     return InvalidInput(std::string(origin) + ": model.merges is not an array");
   }
-  for (const json& merge : model["merges"]) {
+  for (const Json& merge : model["merges"]) {
     if (merge.is_string()) {
       merges.push_back(merge.get<std::string>());
     } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
@@ -63,20 +61,20 @@ bool Normalises(const Tokenizer& tokenizer) { return tokenizer.Encode("e\xcc\x81
 
 Result<std::vector<std::pair<std::string, GgufValue>>> GgufVocabulary(std::string_view tokenizer_json, std::string_view origin,
                                                                      const Tokenizer& tokenizer, int vocab) {
-  const json root = json::parse(tokenizer_json, nullptr, false);
+  const Json root = Json::parse(tokenizer_json, nullptr, false);
   if (!root.is_object() || !root.contains("model") || !root["model"].is_object()) {
     return InvalidInput(std::string(origin) + ": no model object");
   }
-  const json& model = root["model"];
+  const Json& model = root["model"];
   if (tokenizer.kind() != "bpe") {
     return Unsupported(std::string(origin) + ": a " + std::string(tokenizer.kind()) +
                        " tokenizer cannot be written to GGUF by hone; byte-level and SentencePiece-like BPE can");
   }
   HONE_TRY(std::vector<std::string> merges, Merges(model, origin));
-  const bool byte_level = Uses(root.value("pre_tokenizer", json()), "ByteLevel") || Uses(root.value("decoder", json()), "ByteLevel");
+  const bool byte_level = Uses(root.value("pre_tokenizer", Json()), "ByteLevel") || Uses(root.value("decoder", Json()), "ByteLevel");
 
   std::unordered_map<int32_t, bool> added;  // id: special
-  for (const json& token : root.value("added_tokens", json::array())) {
+  for (const Json& token : root.value("added_tokens", Json::array())) {
     if (token.is_object() && token.contains("id") && token["id"].is_number_integer()) {
       added[token["id"].get<int32_t>()] = token.value("special", false);
     }
@@ -115,7 +113,7 @@ Result<std::vector<std::pair<std::string, GgufValue>>> GgufVocabulary(std::strin
     put("scores", {GgufType::kArray, GgufType::kF32, std::move(scores)});
     // A tokenizer that puts a mark before the text gives "a" and the written-out mark with "a" the same ids.
     const bool prefix = tokenizer.Encode("a") == tokenizer.Encode("\xe2\x96\x81" "a") ||
-                        Uses(root.value("normalizer", json()), "Prepend");
+                        Uses(root.value("normalizer", Json()), "Prepend");
     put("add_space_prefix", {GgufType::kBool, GgufType::kU32, prefix});
   }
   put("tokens", {GgufType::kArray, GgufType::kString, std::move(tokens)});

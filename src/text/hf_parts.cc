@@ -214,8 +214,8 @@ Result<int32_t> ReadTokenPair(const JsonField& field) {
   return static_cast<int32_t>(id);
 }
 
-Result<Template> ReadTemplate(const JsonField& field, const std::function<int32_t(std::string_view)>& find_token) {
-  Template result;
+Result<TokensAround> ReadTemplate(const JsonField& field, const std::function<int32_t(std::string_view)>& find_token) {
+  TokensAround result;
   bool text_seen = false;
   HONE_TRY(const JsonField single, field["single"].Array());
   for (size_t i = 0; i < single.size(); ++i) {
@@ -245,13 +245,13 @@ Result<Template> ReadTemplate(const JsonField& field, const std::function<int32_
 }
 
 Result<void> ReadPostProcessors(const JsonField& field, const std::function<int32_t(std::string_view)>& find_token,
-                                int depth, Template* out) {
+                                int depth, TokensAround* out) {
   HONE_TRY(const std::string type, field.Type());
   if (type == "Sequence") {
     return ForEach(field, "processors", depth,
                    [&](const JsonField& part) { return ReadPostProcessors(part, find_token, depth + 1, out); });
   }
-  Template around;
+  TokensAround around;
   if (type == "TemplateProcessing") {
     HONE_TRY(around, ReadTemplate(field, find_token));
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
@@ -339,8 +339,8 @@ Result<DecoderChain> ReadDecoder(const JsonField& field) {
   return chain;
 }
 
-Result<Template> ReadPostProcessor(const JsonField& field, const std::function<int32_t(std::string_view)>& find_token) {
-  Template result;
+Result<TokensAround> ReadPostProcessor(const JsonField& field, const std::function<int32_t(std::string_view)>& find_token) {
+  TokensAround result;
   HONE_RETURN_IF_ERROR(ReadPostProcessors(field, find_token, 0, &result));
   return result;
 }

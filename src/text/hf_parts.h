@@ -23,9 +23,9 @@ bool EndsInByteLevel(const JsonField& pre_tokenizer);
 Result<DecoderChain> ReadDecoder(const JsonField& field);
 
 // Ids that a post-processor puts around one sequence.
-struct Template {
+struct TokensAround {
   std::vector<int32_t> prefix, suffix;
 };
-Result<Template> ReadPostProcessor(const JsonField& field, const std::function<int32_t(std::string_view)>& find_token);
+Result<TokensAround> ReadPostProcessor(const JsonField& field, const std::function<int32_t(std::string_view)>& find_token);
 
 }  // namespace hone

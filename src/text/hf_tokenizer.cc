@@ -23,9 +23,9 @@ Result<Json> ParseJson(std::string_view text, std::string_view what) {
   }
 }
 
-class Reader {
+class HfReader {
  public:
-  Reader(const Json& document, const Json& config) : root_{&document, ""}, config_{&config, "tokenizer_config.json"} {}
+  HfReader(const Json& document, const Json& config) : root_{&document, ""}, config_{&config, "tokenizer_config.json"} {}
 
   Result<TokenizerParts> Read() {
     if (!root_.value->is_object())
@@ -45,7 +45,7 @@ class Reader {
       parts_.decoder.push_back(MakeSpaceJoinDecoder());
     }
     if (root_["post_processor"].present()) {
-      HONE_TRY(Template around, ReadPostProcessor(root_["post_processor"],
+      HONE_TRY(TokensAround around, ReadPostProcessor(root_["post_processor"],
                                                   [&](std::string_view text) { return vocabulary_->Find(text); }));
       for (const auto* ids : {&around.prefix, &around.suffix}) {
         for (const int32_t id : *ids) {
@@ -295,7 +295,7 @@ Result<TokenizerParts> ReadHuggingFaceTokenizer(std::string_view tokenizer_json,
   if (!tokenizer_config_json.empty()) {
     HONE_TRY(config, ParseJson(tokenizer_config_json, "tokenizer_config.json"));
   }
-  return Reader(document, config).Read();
+  return HfReader(document, config).Read();
 }
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view tokenizer_json,

@@ -12,7 +12,7 @@
 namespace hone {
 namespace {
 
-constexpr size_t kMaxPieceBytes = size_t{1} << 30;
+constexpr size_t kMaxPartBytes = size_t{1} << 30;
 
 class SpmModel final : public TokenModel {
  public:
@@ -50,8 +50,8 @@ class SpmModel final : public TokenModel {
 
  private:
   void EncodeWord(std::string_view piece, Scratch* scratch, std::vector<int32_t>* ids) const {
-    for (; piece.size() > kMaxPieceBytes; piece.remove_prefix(kMaxPieceBytes)) {
-      EncodePart(piece.substr(0, kMaxPieceBytes), scratch, ids);
+    for (; piece.size() > kMaxPartBytes; piece.remove_prefix(kMaxPartBytes)) {
+      EncodePart(piece.substr(0, kMaxPartBytes), scratch, ids);
     }
     EncodePart(piece, scratch, ids);
   }

@@ -16,18 +16,18 @@
 namespace hone {
 namespace {
 
-std::shared_ptr<const Tokenizer> FromJson(const std::string& json) {
-  auto tokenizer = Tokenizer::FromJson(json, "", "test");
+std::shared_ptr<const Tokenizer> FromJson(const std::string& source) {
+  auto tokenizer = Tokenizer::FromJson(source, "", "test");
   EXPECT_TRUE(tokenizer.has_value()) << (tokenizer ? "" : tokenizer.error().message);
   return tokenizer ? *tokenizer : nullptr;
 }
 
-std::string ErrorOf(const std::string& json) {
-  const auto tokenizer = Tokenizer::FromJson(json, "", "folder/x");
+std::string ErrorOf(const std::string& source) {
+  const auto tokenizer = Tokenizer::FromJson(source, "", "folder/x");
   return tokenizer ? "" : tokenizer.error().message;
 }
 
-std::shared_ptr<const Tokenizer> Open(const std::string& path) {
+std::shared_ptr<const Tokenizer> OpenTokenizer(const std::string& path) {
   auto checkpoint = Checkpoint::Open(path);
   EXPECT_TRUE(checkpoint.has_value()) << (checkpoint ? "" : checkpoint.error().message);
   if (!checkpoint) return nullptr;
@@ -66,7 +66,7 @@ TEST(Tokenizer, StreamsEqualWholeDecodingForRandomIds) {
   HONE_NEED_SHARED(root, "goldens/tokenizers");
   Rng rng(7);
   for (const char* name : kGoldens) {
-    const auto tokenizer = Open(root + "/" + name);
+    const auto tokenizer = OpenTokenizer(root + "/" + name);
     ASSERT_NE(tokenizer, nullptr);
     for (int round = 0; round < 300; ++round) {
       std::vector<int32_t> ids(rng.Below(12));
@@ -94,7 +94,7 @@ TEST(Tokenizer, ByteLevelRoundTripsAnyBytes) {
   HONE_NEED_SHARED(root, "goldens/tokenizers");
   Rng rng(3);
   for (const char* name : {"gpt2", "llama3", "deepseek-v3", "gpt4o", "starcoder", "tekken", "bloom"}) {
-    const auto tokenizer = Open(root + "/" + name);
+    const auto tokenizer = OpenTokenizer(root + "/" + name);
     ASSERT_NE(tokenizer, nullptr);
     for (int round = 0; round < 200; ++round) {
       const std::string text = RandomText(&rng, true);
@@ -110,7 +110,7 @@ TEST(Tokenizer, AnyBytesEncodeWithEveryKind) {
   HONE_NEED_SHARED(root, "goldens/tokenizers");
   Rng rng(5);
   for (const char* name : kGoldens) {
-    const auto tokenizer = Open(root + "/" + name);
+    const auto tokenizer = OpenTokenizer(root + "/" + name);
     ASSERT_NE(tokenizer, nullptr);
     for (int round = 0; round < 100; ++round) {
       const std::string text = RandomText(&rng, true);
@@ -125,16 +125,16 @@ TEST(Tokenizer, BothFormsOfAModelAgreeOnRandomText) {
   HONE_NEED_SHARED(root, "goldens/models");
   Rng rng(11);
   for (const char* name : {"llama", "llama-rope-llama3", "qwen2", "qwen3", "gemma3", "mixtral"}) {
-    const auto json = Open(root + "/" + name);
-    const auto gguf = Open(root + "/" + name + "/model-f32.gguf");
-    ASSERT_NE(json, nullptr);
+    const auto folder = OpenTokenizer(root + "/" + name);
+    const auto gguf = OpenTokenizer(root + "/" + name + "/model-f32.gguf");
+    ASSERT_NE(folder, nullptr);
     ASSERT_NE(gguf, nullptr);
-    EXPECT_EQ(json->eos(), gguf->eos()) << name;
+    EXPECT_EQ(folder->eos(), gguf->eos()) << name;
     for (int round = 0; round < 300; ++round) {
       const std::string text = RandomText(&rng, false);
-      EXPECT_EQ(json->Encode(text), gguf->Encode(text)) << name << ": " << text;
-      const auto ids = json->Encode(text);
-      EXPECT_EQ(json->Decode(ids, true), gguf->Decode(ids, true)) << name;
+      EXPECT_EQ(folder->Encode(text), gguf->Encode(text)) << name << ": " << text;
+      const auto ids = folder->Encode(text);
+      EXPECT_EQ(folder->Decode(ids, true), gguf->Decode(ids, true)) << name;
     }
   }
 }
@@ -159,7 +159,7 @@ TEST(Tokenizer, LongTextsOfOneKindEnd) {
   size_t first = 0;
   for (const char* name :
        {"llama3", "deepseek-llm", "gemma", "llama2", "unigram-t5", "bert", "qwen2", "gpt4o", "falcon"}) {
-    const auto tokenizer = Open(root + "/" + name);
+    const auto tokenizer = OpenTokenizer(root + "/" + name);
     ASSERT_NE(tokenizer, nullptr);
     for (size_t i = first; i < std::size(texts); ++i)
       EXPECT_FALSE(tokenizer->Encode(texts[i]).empty() && name != std::string("bert")) << name;
@@ -218,7 +218,7 @@ TEST(StreamDecoder, HoldsBackByteRunsUntilTheyAreSettled) {
 
 TEST(StreamDecoder, KeepsTheFirstSpaceWhereItContinuesAText) {
   HONE_NEED_SHARED(folder, "goldens/tokenizers/llama2");
-  const auto tokenizer = Open(folder);
+  const auto tokenizer = OpenTokenizer(folder);
   const auto ids = tokenizer->Encode("Hello");
   StreamDecoder from_start(tokenizer, true), from_middle(tokenizer, true, true);
   std::string start, middle;
@@ -277,12 +277,12 @@ TEST(TokenizerJson, ErrorsNameFileAndField) {
 
 TEST(TokenizerJson, DeepNestingIsAnError) {
   for (const char* key : {"normalizers", "pretokenizers"}) {
-    std::string json = R"({"model":{"type":"WordLevel","vocab":{"a":0}},")" +
+    std::string source = R"({"model":{"type":"WordLevel","vocab":{"a":0}},")" +
                        std::string(key == std::string("normalizers") ? "normalizer" : "pre_tokenizer") + "\":";
-    for (int i = 0; i < 1000; ++i) json += R"({"type":"Sequence",")" + std::string(key) + "\":[";
-    json += R"({"type":"NFC"})";
-    for (int i = 0; i < 1000; ++i) json += "]}";
-    EXPECT_NE(ErrorOf(json + "}").find("nested deeper than"), std::string::npos) << key;
+    for (int i = 0; i < 1000; ++i) source += R"({"type":"Sequence",")" + std::string(key) + "\":[";
+    source += R"({"type":"NFC"})";
+    for (int i = 0; i < 1000; ++i) source += "]}";
+    EXPECT_NE(ErrorOf(source + "}").find("nested deeper than"), std::string::npos) << key;
   }
 }
 

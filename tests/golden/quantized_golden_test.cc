@@ -20,22 +20,22 @@
 namespace hone::golden {
 namespace {
 
-struct Case {
+struct QuantizedCase {
   std::string name, folder, golden;
   std::vector<int32_t> prompt;
   std::map<std::string, std::string> sha256;  // of dequantised tensors
 };
-void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+void PrintTo(const QuantizedCase& one, std::ostream* out) { *out << one.name; }
 
-std::vector<Case> ReadCases() {
-  std::vector<Case> cases;
+std::vector<QuantizedCase> ReadQuantizedCases() {
+  std::vector<QuantizedCase> cases;
   const std::string root = SharedPath("goldens/compress/quant");
   if (root.empty()) return cases;
   for (const char* area : {"gptq", "awq", "ct", "ct-gidx", "bnb"}) {
     std::ifstream file(root + "/foreign-" + area + ".json");
     const nlohmann::json manifest = nlohmann::json::parse(file);
     for (const nlohmann::json& entry : manifest["cases"]) {
-      Case one{.name = entry["name"], .folder = root + "/" + std::string(entry["folder"]), .golden = root + "/" + std::string(entry["golden"]),
+      QuantizedCase one{.name = entry["name"], .folder = root + "/" + std::string(entry["folder"]), .golden = root + "/" + std::string(entry["golden"]),
                .prompt = manifest["prompt"], .sha256 = entry["dequantized_sha256"]};
       cases.push_back(one);
     }
@@ -84,7 +84,7 @@ std::string Sha256(const std::vector<float>& values) {
   return text;
 }
 
-class Quantized : public testing::TestWithParam<Case> {
+class Quantized : public testing::TestWithParam<QuantizedCase> {
  protected:
   struct Errors {
     double largest = 0;   // over the largest golden logit
@@ -107,7 +107,7 @@ class Quantized : public testing::TestWithParam<Case> {
 };
 
 TEST_P(Quantized, ValuesAreThoseOfTheTool) {
-  const Case& one = GetParam();
+  const QuantizedCase& one = GetParam();
   const auto checkpoint = Checkpoint::Open(one.folder);
   ASSERT_TRUE(checkpoint.has_value()) << checkpoint.error().message;
   const auto family = FindFamily(**checkpoint);
@@ -149,7 +149,7 @@ TEST_P(Quantized, ValuesAreThoseOfTheTool) {
 }
 
 TEST_P(Quantized, LogitsAreThoseOfTheGolden) {
-  const Case& one = GetParam();
+  const QuantizedCase& one = GetParam();
   const auto golden = SafetensorsFile::Open(one.golden);
   ASSERT_TRUE(golden.has_value());
   const TensorView& wanted = (*golden)->FindTensor("logits")->view;
@@ -174,7 +174,7 @@ TEST_P(Quantized, LogitsAreThoseOfTheGolden) {
 
 // One token at a time gives the bits of the whole prompt, also where inputs are put in another order.
 TEST_P(Quantized, AnyCutGivesTheSameBits) {
-  const Case& one = GetParam();
+  const QuantizedCase& one = GetParam();
   Machine machine;
   const auto model = LoadModel(one.folder, machine.runtime(machine.isas().back()), {.max_rows = 32, .deterministic = true});
   ASSERT_NE(model, nullptr);
@@ -185,12 +185,12 @@ TEST_P(Quantized, AnyCutGivesTheSameBits) {
   }
 }
 
-std::string NameOf(const testing::TestParamInfo<Case>& one) {
+std::string NameOf(const testing::TestParamInfo<QuantizedCase>& one) {
   std::string name = one.param.name;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
-INSTANTIATE_TEST_SUITE_P(Foreign, Quantized, testing::ValuesIn(ReadCases()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Foreign, Quantized, testing::ValuesIn(ReadQuantizedCases()), NameOf);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Quantized);
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace hone {
 namespace {
 
-constexpr int kBlock = 64, kNestedBlock = 256;
+constexpr int kAbsmaxBlock = 64, kNestedAbsmaxBlock = 256;
 
 template <typename T>
 void Store(const std::vector<T>& values, std::vector<std::byte>& out) {
@@ -29,16 +29,16 @@ class Bitsandbytes4 : public LinearFormat {
     return Unsupported("an odd number of weights: two share a byte");
   }
   std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns, DType) const override {
-    const int64_t n = rows * columns, blocks = (n + kBlock - 1) / kBlock;
+    const int64_t n = rows * columns, blocks = (n + kAbsmaxBlock - 1) / kAbsmaxBlock;
     return {{module + ".weight", DType::kU8, Shape{n / 2, 1}},
             {module + ".weight.absmax", DType::kU8, Shape{blocks}},
-            {module + ".weight.nested_absmax", DType::kF32, Shape{(blocks + kNestedBlock - 1) / kNestedBlock}},
+            {module + ".weight.nested_absmax", DType::kF32, Shape{(blocks + kNestedAbsmaxBlock - 1) / kNestedAbsmaxBlock}},
             {module + ".weight.nested_quant_map", DType::kF32, Shape{256}},
             {module + ".weight.quant_map", DType::kF32, Shape{16}},
             {module + ".weight.quant_state.bitsandbytes__" + name(), DType::kU8, Shape{kStateBytes}}};
   }
   void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool&) const override {
-    const Codebook4Tensor tensor = QuantizeCodebook4(codebook_, {m.w, static_cast<size_t>(m.rows * m.columns)}, kBlock);
+    const Codebook4Tensor tensor = QuantizeCodebook4(codebook_, {m.w, static_cast<size_t>(m.rows * m.columns)}, kAbsmaxBlock);
     const DoubleQuantized absmax = QuantizeAbsmax(tensor.absmax);
     Store(tensor.packed, out[0]);
     Store(absmax.codes, out[1]);
@@ -50,7 +50,7 @@ class Bitsandbytes4 : public LinearFormat {
         "{{\"quant_type\": \"{}\", \"blocksize\": {}, \"dtype\": \"{}\", \"shape\": [{}, {}], \"nested_blocksize\": "
         "{}, "
         "\"nested_dtype\": \"float32\", \"nested_offset\": {}}}",
-        name(), kBlock, TorchName(m.dtype), m.rows, m.columns, kNestedBlock, static_cast<double>(absmax.offset));
+        name(), kAbsmaxBlock, TorchName(m.dtype), m.rows, m.columns, kNestedAbsmaxBlock, static_cast<double>(absmax.offset));
     state.resize(kStateBytes, ' ');
     std::memcpy(out[5].data(), state.data(), state.size());
   }
@@ -62,8 +62,8 @@ class Bitsandbytes4 : public LinearFormat {
     for (int64_t i = first * columns; i < (first + count) * columns; ++i) {
       const uint8_t pair = static_cast<uint8_t>(out[0][i / 2]);
       float nested;
-      std::memcpy(&nested, out[2].data() + 4 * (i / kBlock / kNestedBlock), 4);
-      const float absmax = DynamicMap()[static_cast<uint8_t>(out[1][i / kBlock])] * nested + offset;
+      std::memcpy(&nested, out[2].data() + 4 * (i / kAbsmaxBlock / kNestedAbsmaxBlock), 4);
+      const float absmax = DynamicMap()[static_cast<uint8_t>(out[1][i / kAbsmaxBlock])] * nested + offset;
       *w++ = CodebookValues(codebook_)[i % 2 == 0 ? pair >> 4 : pair & 15] * absmax;
     }
   }

@@ -108,9 +108,9 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
 
 namespace {
 
-class Job {
+class FolderJob {
  public:
-  Job(const Checkpoint& checkpoint, const LinearFormat& format, const LinearScheme& scheme, const FolderPlan& plan,
+  FolderJob(const Checkpoint& checkpoint, const LinearFormat& format, const LinearScheme& scheme, const FolderPlan& plan,
       std::string path, const FolderRun& run, const Runtime& runtime)
       : checkpoint_(checkpoint),
         format_(format),
@@ -517,7 +517,7 @@ class Job {
 Result<FolderReport> QuantizeFolder(const Checkpoint& checkpoint, const LinearFormat& format,
                                     const LinearScheme& scheme, const FolderPlan& plan, const std::string& path,
                                     const FolderRun& run, const Runtime& runtime) {
-  return Job(checkpoint, format, scheme, plan, path, run, runtime).Run();
+  return FolderJob(checkpoint, format, scheme, plan, path, run, runtime).Run();
 }
 
 }  // namespace hone

@@ -18,12 +18,12 @@ constexpr int kMaxBlock = 256;
 constexpr std::array<float, 16> kIq4{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 constexpr std::array<float, 16> kMxfp4{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-struct Codes {
+struct CodeRange {
   int bits = 0;                                 // 0: not a type for this
   const std::array<float, 16>* table = nullptr;  // nullptr: code c has value c
 };
 
-Codes CodesOf(DType type) {
+CodeRange CodesOf(DType type) {
   switch (type) {
     case DType::kQ4_0:
     case DType::kQ4_1:
@@ -119,7 +119,7 @@ class BlockRounder : public ColumnRounder {
   const Isa isa_;
   const GptqFactor& factor_;
   const std::span<std::byte> rows_;
-  const Codes codes_;
+  const CodeRange codes_;
   const int64_t block_, block_bytes_, row_bytes_;
   std::byte* here_ = nullptr;  // the block that is being written
   float scale_[kMaxBlock] = {}, base_[kMaxBlock] = {};

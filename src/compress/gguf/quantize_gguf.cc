@@ -238,9 +238,9 @@ bool FindBad(const float* row, int64_t n, int64_t index, BadWeight* bad) {
   return true;
 }
 
-class Job {
+class GgufJob {
  public:
-  Job(const TensorSource& source, const QuantizePlan& plan, std::string path, const QuantizeOptions& options,
+  GgufJob(const TensorSource& source, const QuantizePlan& plan, std::string path, const QuantizeOptions& options,
       const QuantizeRun& run, const Runtime& runtime)
       : source_(source), plan_(plan), path_(std::move(path)), options_(options), run_(run), runtime_(runtime) {
     for (const TensorPlan& tensor : plan.tensors) total_ += static_cast<uint64_t>(tensor.shape.elements());
@@ -524,7 +524,7 @@ class Job {
 
 Result<QuantizeReport> QuantizeToGguf(const TensorSource& source, const QuantizePlan& plan, const std::string& path,
                                       const QuantizeOptions& options, const QuantizeRun& run, const Runtime& runtime) {
-  return Job(source, plan, path, options, run, runtime).Run();
+  return GgufJob(source, plan, path, options, run, runtime).Run();
 }
 
 }  // namespace hone

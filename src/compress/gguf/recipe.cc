@@ -15,7 +15,7 @@
 namespace hone {
 namespace {
 
-constexpr int64_t kSampledRows = 48;
+constexpr int64_t kTriedRows = 48;
 constexpr DType kCandidates[] = {DType::kQ2_K, DType::kQ3_K, DType::kIQ4_XS, DType::kIQ4_NL, DType::kQ4_0, DType::kQ4_K,
                                  DType::kQ5_0, DType::kQ5_K, DType::kQ5_1,   DType::kQ6_K,   DType::kQ8_0};
 
@@ -71,7 +71,7 @@ class Meter {
 
   std::vector<Point> Points(size_t index) const {
     const TensorInfo& info = source_.tensors()[index];
-    const int64_t n = info.shape.back(), rows = info.shape.rows(), count = std::min(rows, kSampledRows);
+    const int64_t n = info.shape.back(), rows = info.shape.rows(), count = std::min(rows, kTriedRows);
     const int64_t matrix_rows = info.shape[info.shape.rank() - 2];
     std::vector<float> importance;
     if (imatrix_ != nullptr) {

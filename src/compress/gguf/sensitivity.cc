@@ -44,9 +44,9 @@ CalibrationText Windows(const CalibrationText& text, uint64_t tokens) {
   return windows;
 }
 
-class Job {
+class SensitivityJob {
  public:
-  Job(LayerWalk& walk, const CalibrationText& text, const SensitivityOptions& options, const Runtime& runtime)
+  SensitivityJob(LayerWalk& walk, const CalibrationText& text, const SensitivityOptions& options, const Runtime& runtime)
       : walk_(walk), text_(text), options_(options), runtime_(runtime) {
     for (const Weight& weight : walk.map().weights()) by_tensor_[weight.gguf_name].push_back(&weight);
   }
@@ -273,7 +273,7 @@ double LogitDivergence(const float* base, const float* other, int64_t vocab) {
 
 Result<Sensitivity> MeasureSensitivity(LayerWalk& walk, const CalibrationText& text, const SensitivityOptions& options,
                                        const Runtime& runtime) {
-  return Job(walk, text, options, runtime).Run();
+  return SensitivityJob(walk, text, options, runtime).Run();
 }
 
 }  // namespace hone

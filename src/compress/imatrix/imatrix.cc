@@ -28,7 +28,7 @@ Result<void> CheckNumbers(const std::string& path, const std::string& name, cons
   return {};
 }
 
-std::vector<float> Floats(const TensorView& view) {
+std::vector<float> FloatsOf(const TensorView& view) {
   std::vector<float> values(static_cast<size_t>(view.shape.elements()));
   if (!values.empty()) std::memcpy(values.data(), view.data, values.size() * sizeof(float));
   return values;
@@ -73,7 +73,7 @@ Result<Imatrix> ReadGgufForm(const std::string& path) {
           "{}: {}: {} {} and counts {} {}, wanted F32 [matrices, columns] and a count a matrix", path, name,
           Info(tensor.view.type).name, shape.ToString(), Info(counts->view.type).name, count_shape.ToString()));
     }
-    ImatrixEntry entry{columns, Floats(tensor.view), Floats(counts->view)};
+    ImatrixEntry entry{columns, FloatsOf(tensor.view), FloatsOf(counts->view)};
     HONE_RETURN_IF_ERROR(CheckNumbers(path, tensor.name, entry.sums));
     HONE_RETURN_IF_ERROR(CheckNumbers(path, counts->name, entry.counts));
     imatrix.entries.emplace(name, std::move(entry));

@@ -19,7 +19,7 @@
 namespace hone {
 namespace {
 
-constexpr int64_t kSampledRows = 64;  // of a unit, for its output error
+constexpr int64_t kUnitRows = 64;  // of a unit, for its output error
 
 void StoreRows(DType type, const float* from, int64_t n, std::byte* to) {
   if (type == DType::kF32) return void(std::memcpy(to, from, n * sizeof(float)));
@@ -27,9 +27,9 @@ void StoreRows(DType type, const float* from, int64_t n, std::byte* to) {
   for (int64_t i = 0; i < n; ++i) half[i] = type == DType::kF16 ? F32ToF16(from[i]) : F32ToBf16(from[i]);
 }
 
-class Job {
+class LayerJob {
  public:
-  Job(LayerWalk& walk, const std::vector<LayerUnit>& units, const CalibrationText& text, UnitCodec& codec,
+  LayerJob(LayerWalk& walk, const std::vector<LayerUnit>& units, const CalibrationText& text, UnitCodec& codec,
       const LayerwiseOptions& options, WorkFile& work, const Runtime& runtime)
       : walk_(walk),
         units_(units),
@@ -238,7 +238,7 @@ class Job {
   // Of rows spread over the matrix: sqrt(tr(E H E^T) / tr(W H W^T)).
   double OutputError(const LayerUnit& unit, const std::vector<float>& w, const std::vector<float>& back,
                      const SecondMoments& moments) const {
-    const int64_t n = unit.columns(), count = std::min(unit.rows(), kSampledRows), step = unit.rows() / count;
+    const int64_t n = unit.columns(), count = std::min(unit.rows(), kUnitRows), step = unit.rows() / count;
     // Both triangles are needed: H = L + L^T - D, and e L e^T = e L^T e^T, so e H e^T = 2 e L e^T - sum d e^2.
     std::vector<float> rows(static_cast<size_t>(2 * count * n)), product(rows.size());
     for (int64_t r = 0; r < count; ++r) {
@@ -414,7 +414,7 @@ uint64_t FitLayerwise(const ModelConfig& config, const std::vector<LayerUnit>& u
 Result<LayerwiseReport> QuantizeLayers(LayerWalk& walk, const std::vector<LayerUnit>& units,
                                        const CalibrationText& text, UnitCodec& codec, const LayerwiseOptions& options,
                                        WorkFile& work, const Runtime& runtime) {
-  return Job(walk, units, text, codec, options, work, runtime).Run();
+  return LayerJob(walk, units, text, codec, options, work, runtime).Run();
 }
 
 }  // namespace hone

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kScaleSteps = 20, kClipSteps = 10;
 constexpr int64_t kClipTokens = 512, kExpertClipTokens = 64, kFewTokens = 16;
-constexpr int64_t kTile = 64;
+constexpr int64_t kRowTile = 64;
 
 // Rows of an input, spread over the text: every n-th, n doubled whenever twice as many as wanted are there.
 struct SampledRows {
@@ -61,11 +61,11 @@ void RoundScaled(const GridSpec& spec, const std::vector<float>& w, const std::v
 double SquaredProducts(const std::vector<float>& a, const std::vector<float>& b, int64_t columns,
                        const Runtime& runtime) {
   const int64_t m = static_cast<int64_t>(a.size()) / columns, rows = static_cast<int64_t>(b.size()) / columns;
-  std::vector<double> sums(static_cast<size_t>((rows + kTile - 1) / kTile));
+  std::vector<double> sums(static_cast<size_t>((rows + kRowTile - 1) / kRowTile));
   runtime.threads->ParallelFor(sums.size(), 1, [&](size_t begin, size_t end) {
     std::vector<float> outputs;
     for (size_t tile = begin; tile < end; ++tile) {
-      const int64_t first = static_cast<int64_t>(tile) * kTile, count = std::min(kTile, rows - first);
+      const int64_t first = static_cast<int64_t>(tile) * kRowTile, count = std::min(kRowTile, rows - first);
       outputs.assign(static_cast<size_t>(m * count), 0.0f);
       SubtractProduct(SubtractArgs<float>{.m = m, .n = count, .k = columns,
                                           .a = a.data(), .a_row = columns,
@@ -342,7 +342,7 @@ std::vector<float> ChooseClips(const GridSpec& spec, const std::vector<float>& w
   runtime.threads->ParallelFor(static_cast<size_t>(groups), 1, [&](size_t begin, size_t end) {
     std::vector<float> cut(group);
     std::vector<double> moments, inputs(static_cast<size_t>(tokens * group)),
-        error(static_cast<size_t>(kTile * group)), product(error.size());
+        error(static_cast<size_t>(kRowTile * group)), product(error.size());
     for (size_t g = begin; g < end; ++g) {
       const int64_t first = static_cast<int64_t>(g) * group;
       // -X^T X of the group's columns: the error of the output is then a form in the error of the weights.
@@ -355,10 +355,10 @@ std::vector<float> ChooseClips(const GridSpec& spec, const std::vector<float>& w
                                            .b = inputs.data(), .b_row = group,
                                            .c = moments.data(), .c_row = group},
                       runtime.isa);
-      for (int64_t row = 0; row < rows; row += kTile) {
-        const int64_t count = std::min(kTile, rows - row);
-        float largest[kTile];
-        double least[kTile];
+      for (int64_t row = 0; row < rows; row += kRowTile) {
+        const int64_t count = std::min(kRowTile, rows - row);
+        float largest[kRowTile];
+        double least[kRowTile];
         for (int step = 0; step < kClipSteps; ++step) {
           for (int64_t r = 0; r < count; ++r) {
             const float* from = &w[(row + r) * columns + first];

@@ -12,7 +12,7 @@
 namespace hone {
 namespace {
 
-const KernelLine kLines[] = {
+const KernelLine kActivationLines[] = {
 #define HONE_ACTIVATION_KERNEL(name, level) {#name, Isa::level},
 #include "kernels/activation/kernels.inc"
 #undef HONE_ACTIVATION_KERNEL
@@ -104,7 +104,7 @@ TEST_P(ActivationTest, AnyLengthInPlaceTimesUp) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, ActivationTest, testing::ValuesIn(kLines), KernelLineName);
+INSTANTIATE_TEST_SUITE_P(Kernels, ActivationTest, testing::ValuesIn(kActivationLines), KernelLineName);
 
 }  // namespace
 }  // namespace hone

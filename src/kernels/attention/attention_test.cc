@@ -20,7 +20,7 @@
 namespace hone {
 namespace {
 
-const KernelLine kLines[] = {
+const KernelLine kAttentionLines[] = {
 #define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits) {#name, Isa::level},
 #include "kernels/attention/kernels.inc"
 #undef HONE_ATTENTION_KERNEL
@@ -35,7 +35,7 @@ bool Splits(Isa isa) {
 }
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 float Normal(Rng* rng) {
   const double u = 1 - rng->Uniform(), v = rng->Uniform();
@@ -204,7 +204,7 @@ uint32_t Bits(KvType type, float x) {
 }
 
 TEST_P(AttentionTest, StoreKvRoundsTransposesAndTouchesNothingElse) {
-  const std::vector<float> special = {0.0f, -0.0f, kInf, -kInf, 65504, 65519.9f, 65520, -70000, 1e-8f, 5.9604645e-8f,
+  const std::vector<float> special = {0.0f, -0.0f, kInfinity, -kInfinity, 65504, 65519.9f, 65520, -70000, 1e-8f, 5.9604645e-8f,
                                       2.98e-8f, 6.1e-5f, 3.4e38f, 1e-40f, 1.00048828125f, 1.00146484375f, 1.00390625f};
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
     for (const int width : {1, 7, 8, 16, 20, 33, 64, 80}) {
@@ -273,7 +273,7 @@ TEST_P(AttentionTest, StoredCodesAreWithinHalfAStep) {
 
 // A number that is not finite makes its token's head NaN as a whole in I8: rows that see it are NaN, the others as before.
 TEST_P(AttentionTest, CodesOfInfinityAreNan) {
-  for (const float bad : {kNan, kInf, -kInf}) {
+  for (const float bad : {kNan, kInfinity, -kInfinity}) {
     Sequence s(40, 2, 2, 20, KvType::kI8, 3);
     const AttentionParams params{2, 0.2f, 0, 0, nullptr};
     const std::vector<float> clean = s.Whole(params, isa(), one_);
@@ -417,7 +417,7 @@ TEST_P(AttentionTest, OneHotWeightsCopyTheValue) {
 
 TEST_P(AttentionTest, AnEndlessSinkLeavesNothing) {
   Sequence s(40, 2, 1, 8, KvType::kF32, 3);
-  const float sinks[] = {1e4f, -kInf};
+  const float sinks[] = {1e4f, -kInfinity};
   const std::vector<float> out = s.Whole({2, 1.0f, 0, 0, sinks}, isa(), one_);
   const std::vector<float> plain = s.Whole({2, 1.0f, 0, 0, nullptr}, isa(), one_);
   for (int i = 0; i < s.tokens; ++i) {
@@ -491,7 +491,7 @@ TEST_P(AttentionTest, BitsOfSplitDecodingAreThoseOfThePrompt) {
 // A row does not see later tokens at all: infinite or NaN ones change no bit. Nothing crashes where they are seen.
 TEST_P(AttentionTest, LaterInfinitiesAndNansDoNotReachBack) {
   for (const KvType type : kTypes) {
-    for (const float bad : {kNan, kInf, -kInf}) {
+    for (const float bad : {kNan, kInfinity, -kInfinity}) {
       for (const bool in_keys : {false, true}) {
         Sequence s(90, 4, 2, 24, type, 21);
         const AttentionParams params{4, 0.2f, 0, 40, nullptr};
@@ -520,7 +520,7 @@ TEST_P(AttentionTest, NoJobsAndNoRowsAreFine) {
   for (const std::byte b : s.keys) EXPECT_EQ(b, std::byte{0xff});
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, AttentionTest, testing::ValuesIn(kLines), KernelLineName);
+INSTANTIATE_TEST_SUITE_P(Kernels, AttentionTest, testing::ValuesIn(kAttentionLines), KernelLineName);
 
 }  // namespace
 }  // namespace hone

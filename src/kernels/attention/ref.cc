@@ -31,13 +31,13 @@ float ScaleOf(const std::byte* block, KvType type, int place) {
 
 // What a token's E numbers are multiplied with before rounding to codes; their scale goes to the block. Not finite numbers make
 // the token NaN as a whole: a NaN scale and codes of 1.
-struct Codes {
+struct StoredScale {
   float factor = 0;
   bool finite = true;
 };
 
-Codes StoreScale(std::byte* block, int place, const float* from, int width) {
-  Codes codes;
+StoredScale StoreScale(std::byte* block, int place, const float* from, int width) {
+  StoredScale codes;
   float most = 0;
   for (int e = 0; e < width; ++e) {
     most = std::max(most, std::fabs(from[e]));
@@ -50,7 +50,7 @@ Codes StoreScale(std::byte* block, int place, const float* from, int width) {
   return codes;
 }
 
-void StoreElement(std::byte* block, KvType type, size_t offset, float value, const Codes& codes) {
+void StoreElement(std::byte* block, KvType type, size_t offset, float value, const StoredScale& codes) {
   if (type == KvType::kF32) {
     std::memcpy(block + offset, &value, 4);
   } else if (type == KvType::kI8) {
@@ -116,7 +116,7 @@ void KvStoreScalar(const KvStoreTask& task) noexcept {
     const float* k = task.k + i * task.k_stride;
     const float* v = task.v + i * task.v_stride;
     const int place = task.place + i;
-    Codes key_codes, value_codes;
+    StoredScale key_codes, value_codes;
     if (task.type == KvType::kI8) {
       key_codes = StoreScale(task.keys, place, k, width);
       value_codes = StoreScale(task.values, place, v, width);

@@ -13,7 +13,7 @@
 namespace hone {
 namespace {
 
-const KernelLine kLines[] = {
+const KernelLine kElementwiseLines[] = {
 #define HONE_ELEMENTWISE_KERNEL(name, level) {#name, Isa::level},
 #include "kernels/elementwise/kernels.inc"
 #undef HONE_ELEMENTWISE_KERNEL
@@ -21,7 +21,7 @@ const KernelLine kLines[] = {
 
 class ElementwiseTest : public KernelLineTest {};
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
 constexpr double kEps = 0x1.0p-24;
 
 std::vector<float> Numbers(size_t n, double size, uint64_t seed) {
@@ -50,7 +50,7 @@ TEST_P(ElementwiseTest, AddScaledAndScaleAtAnyLength) {
 // Division, tanh (2 ulp and its polynomial's 4e-9) and a product: 5 eps, and the argument's error where tanh is steep.
 TEST_P(ElementwiseTest, SoftCapEqualsTheFormula) {
   for (const float cap : {1.0f, 30.0f, 50.0f}) {
-    std::vector<float> x = {0.0f, -0.0f, 1e-45f, -1e-40f, 1e-30f, 1e10f, -3e38f, kInf, -kInf};
+    std::vector<float> x = {0.0f, -0.0f, 1e-45f, -1e-40f, 1e-30f, 1e10f, -3e38f, kInfinite, -kInfinite};
     for (double v = -600; v < 600; v += 0.037) x.push_back(static_cast<float>(v));
     for (double v = -2; v < 2; v += 0.00037) x.push_back(static_cast<float>(v));
     std::vector<float> y = x;
@@ -70,7 +70,7 @@ TEST_P(ElementwiseTest, SoftmaxEqualsTheFormula) {
   for (const int n : {1, 2, 7, 8, 15, 16, 17, 31, 33, 100, 1000, 32003, 151936}) {
     for (const double size : {0.01, 5.0, 60.0}) {
       std::vector<float> x = Numbers(n, size, n);
-      if (n > 10) x[3] = -kInf, x[n - 1] = -kInf;
+      if (n > 10) x[3] = -kInfinite, x[n - 1] = -kInfinite;
       const double max = *std::max_element(x.begin(), x.end());
       double sum = 0, total = 0;
       for (const float v : x) sum += std::exp(v - max);
@@ -80,7 +80,7 @@ TEST_P(ElementwiseTest, SoftmaxEqualsTheFormula) {
       ASSERT_EQ(y[n], -3);
       for (int i = 0; i < n; ++i) {
         const double expected = std::exp(x[i] - max) / sum;
-        if (x[i] == -kInf) ASSERT_EQ(y[i], 0);
+        if (x[i] == -kInfinite) ASSERT_EQ(y[i], 0);
         else ASSERT_LE(std::fabs(y[i] - expected), (5 + std::fabs(x[i] - max)) * kEps * expected + 0x1.0p-148) << n << " " << i;
         total += y[i];
       }
@@ -92,7 +92,7 @@ TEST_P(ElementwiseTest, SoftmaxEqualsTheFormula) {
 TEST_P(ElementwiseTest, SoftmaxOfOneFiniteNumberIsCertain) {
   for (const int n : {1, 9, 20, 40}) {
     for (int at = 0; at < n; ++at) {
-      std::vector<float> y(n, -kInf);
+      std::vector<float> y(n, -kInfinite);
       y[at] = -1e30f;
       Softmax(y.data(), n, isa());
       for (int i = 0; i < n; ++i) ASSERT_EQ(y[i], i == at ? 1 : 0);
@@ -100,7 +100,7 @@ TEST_P(ElementwiseTest, SoftmaxOfOneFiniteNumberIsCertain) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, ElementwiseTest, testing::ValuesIn(kLines), KernelLineName);
+INSTANTIATE_TEST_SUITE_P(Kernels, ElementwiseTest, testing::ValuesIn(kElementwiseLines), KernelLineName);
 
 }  // namespace
 }  // namespace hone

@@ -14,7 +14,7 @@ namespace hone {
 namespace {
 
 // The scaling is an element-wise kernel: the same levels.
-const KernelLine kLines[] = {
+const KernelLine kEmbedLines[] = {
 #define HONE_ELEMENTWISE_KERNEL(name, level) {#name, Isa::level},
 #include "kernels/elementwise/kernels.inc"
 #undef HONE_ELEMENTWISE_KERNEL
@@ -66,7 +66,7 @@ TEST_P(EmbedTest, EveryTypeThatCanBeDequantised) {
   EXPECT_GE(types, 10);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, EmbedTest, testing::ValuesIn(kLines), KernelLineName);
+INSTANTIATE_TEST_SUITE_P(Kernels, EmbedTest, testing::ValuesIn(kEmbedLines), KernelLineName);
 
 }  // namespace
 }  // namespace hone

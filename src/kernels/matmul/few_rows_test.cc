@@ -13,7 +13,7 @@
 namespace hone {
 namespace {
 
-std::vector<float> Product(const PackedMatrix& w, const float* x, int64_t m, int threads) {
+std::vector<float> FewRowsProduct(const PackedMatrix& w, const float* x, int64_t m, int threads) {
   ThreadPool pool(threads);
   MatmulScratch scratch(m, w.k());
   std::vector<float> y(m * w.n());
@@ -40,10 +40,10 @@ TEST(FewRows, BitsOfTheGeneralPath) {
         ASSERT_TRUE(packed);
         ASSERT_EQ(packed->kernel().few_rows, line.run);
         const std::vector<float> x = RandomRows(kMany, k, 4);
-        const std::vector<float> all = Product(*packed, x.data(), kMany, 1);
+        const std::vector<float> all = FewRowsProduct(*packed, x.data(), kMany, 1);
         for (int64_t rows = 1; rows <= kFewRows; ++rows) {
           const int64_t first = kMany - rows;
-          const std::vector<float> few = Product(*packed, x.data() + first * k, rows, rows % 3 + 1);
+          const std::vector<float> few = FewRowsProduct(*packed, x.data() + first * k, rows, rows % 3 + 1);
           ASSERT_EQ(0, std::memcmp(all.data() + first * n, few.data(), few.size() * sizeof(float))) << rows << " rows";
         }
       }

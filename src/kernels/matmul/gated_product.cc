@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kTilesOfUnit = ManyRowsBuffer::kTiles / 2;
 
-int64_t Ceil(int64_t n, int64_t d) { return (n + d - 1) / d; }
+int64_t CeilDiv(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
 bool TakesTiles(const PackedMatrix& w, int64_t m) {
   return w.many_rows() != nullptr && m >= (w.kernel().format->is_float() ? kManyRowsOfFloats : kManyRows);
@@ -28,7 +28,7 @@ struct GatedProduct::State {
 };
 
 GatedProduct::GatedProduct(int64_t max_rows, int64_t max_k, int64_t max_f) : state_(std::make_unique<State>()) {
-  if (max_f > 0) state_->inputs.Reserve(max_rows, Ceil(max_k, kStepK) * kStepK + max_f);
+  if (max_f > 0) state_->inputs.Reserve(max_rows, CeilDiv(max_k, kStepK) * kStepK + max_f);
 }
 GatedProduct::~GatedProduct() = default;
 GatedProduct::GatedProduct(GatedProduct&&) noexcept = default;
@@ -48,7 +48,7 @@ bool GatedProduct::Run(const GatedJob& job, ThreadPool& threads) {
   const int x = inputs.Find({.weight = &gate, .x = job.x, .x_stride = job.x_stride, .m = job.m}, bf16);
   const int hidden = inputs.Add(job.m, gate.n(), bf16);
   inputs.Place();
-  const size_t stride = Ceil(sizeof(ManyRowsBuffer), 4096) * 4096;
+  const size_t stride = CeilDiv(sizeof(ManyRowsBuffer), 4096) * 4096;
   if (state_->buffers.size() < stride * threads.count()) state_->buffers = Buffer(stride * threads.count());
 
   const auto unit = [&](int64_t tile, int64_t row, ManyRowsBuffer& buffer) {
@@ -59,7 +59,7 @@ bool GatedProduct::Run(const GatedJob& job, ThreadPool& threads) {
     SumBlocks(blocks, inputs, buffer);
     constexpr int64_t kFloats = kRowsOfBlock * kTileColumns;
     for (int64_t i = 0; i < tiles; ++i) {
-      for (int64_t at = 0; at < Ceil(row_end - row, kRowsOfBlock); ++at) {
+      for (int64_t at = 0; at < CeilDiv(row_end - row, kRowsOfBlock); ++at) {
         float* sums = buffer.sums[i] + at * kFloats;
         (*job.activate)(sums, buffer.sums[tiles + i] + at * kFloats, kFloats);
         bf16.round_sums(sums, inputs.TileAt(hidden, row / kRowsOfBlock + at, tile + i));

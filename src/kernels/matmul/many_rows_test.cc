@@ -21,13 +21,13 @@ namespace {
 // The bounds of docs/kernels-matmul.md: of one product, relative; of an output for Gaussian rows, rms over rms.
 constexpr double kWorst = 0x1p-8 + 0.0052 + 0.0001, kRms = 0.0027;
 
-struct Case {
+struct ManyRowsCase {
   const Bf16Arithmetic* arithmetic;
   DType type;
 };
 
-std::vector<Case> AllCases() {
-  std::vector<Case> cases;
+std::vector<ManyRowsCase> AllCases() {
+  std::vector<ManyRowsCase> cases;
   for (const Bf16Arithmetic& arithmetic : Bf16Arithmetics()) {
     for (const MatmulUnpack& unpack : MatmulUnpacks()) {
       if (unpack.isa == Isa::kScalar && unpack.type != DType::kF32) cases.push_back({&arithmetic, unpack.type});
@@ -36,9 +36,9 @@ std::vector<Case> AllCases() {
   return cases;
 }
 
-std::string Name(const Case& c) { return std::string(IsaName(c.arithmetic->isa)) + "_" + std::string(Info(c.type).name); }
-std::string CaseName(const testing::TestParamInfo<Case>& info) { return Name(info.param); }
-void PrintTo(const Case& c, std::ostream* out) { *out << Name(c); }
+std::string Name(const ManyRowsCase& c) { return std::string(IsaName(c.arithmetic->isa)) + "_" + std::string(Info(c.type).name); }
+std::string ManyRowsCaseName(const testing::TestParamInfo<ManyRowsCase>& info) { return Name(info.param); }
+void PrintTo(const ManyRowsCase& c, std::ostream* out) { *out << Name(c); }
 
 PackedMatrix Packed(const Tensor& weights, PackOptions options, int threads = 1) {
   ThreadPool pool(threads);
@@ -47,7 +47,7 @@ PackedMatrix Packed(const Tensor& weights, PackOptions options, int threads = 1)
   return std::move(packed).value();
 }
 
-std::vector<float> Product(const PackedMatrix& w, const float* x, int64_t x_stride, int64_t m, int threads = 1,
+std::vector<float> ManyRowsProduct(const PackedMatrix& w, const float* x, int64_t x_stride, int64_t m, int threads = 1,
                            const float* bias = nullptr, int64_t gap = 0) {
   ThreadPool pool(threads);
   MatmulScratch scratch(m, w.k());
@@ -57,7 +57,7 @@ std::vector<float> Product(const PackedMatrix& w, const float* x, int64_t x_stri
   return y;
 }
 
-class ManyRowsTest : public testing::TestWithParam<Case> {
+class ManyRowsTest : public testing::TestWithParam<ManyRowsCase> {
  protected:
   void SetUp() override {
     if (!ReadCpuFacts().Supports(GetParam().arithmetic->isa)) {
@@ -90,7 +90,7 @@ TEST_P(ManyRowsTest, StaysInItsBound) {
       std::vector<float> bias(n);
       for (float& b : bias) b = RandomNormal(rng);
       const PackedMatrix packed = Pack(weights);
-      const std::vector<float> y = Product(packed, x.data(), stride, m, 2, bias.data(), gap);
+      const std::vector<float> y = ManyRowsProduct(packed, x.data(), stride, m, 2, bias.data(), gap);
       std::vector<double> want(m * n), magnitude(m * n);
       MatmulReference(weights.view(), x.data(), stride, m, bias.data(), want.data(), magnitude.data());
       for (int64_t i = 0; i < m * n; ++i) {
@@ -109,7 +109,7 @@ TEST_P(ManyRowsTest, LosesLittleOnGaussianRows) {
   Rng rng(3);
   std::vector<float> x(m * k);
   for (float& v : x) v = RandomNormal(rng);
-  const std::vector<float> y = Product(Pack(weights), x.data(), k, m);
+  const std::vector<float> y = ManyRowsProduct(Pack(weights), x.data(), k, m);
   std::vector<double> want(m * n);
   MatmulReference(weights.view(), x.data(), k, m, nullptr, want.data());
   double error2 = 0, want2 = 0, with = 0;
@@ -127,13 +127,13 @@ TEST_P(ManyRowsTest, BitsDependOnTheRowAlone) {
   const Tensor weights = RandomWeights(type(), n, k, 1);
   const std::vector<float> x = RandomRows(m, k, 2);
   const PackedMatrix packed = Pack(weights, 3);
-  const std::vector<float> all = Product(packed, x.data(), k, m);
+  const std::vector<float> all = ManyRowsProduct(packed, x.data(), k, m);
   for (const int threads : {2, 3, 5}) {
-    const std::vector<float> other = Product(packed, x.data(), k, m, threads);
+    const std::vector<float> other = ManyRowsProduct(packed, x.data(), k, m, threads);
     ASSERT_EQ(0, std::memcmp(all.data(), other.data(), all.size() * 4)) << threads << " threads";
   }
   for (const auto& [first, rows] : {std::pair{0, 20}, {55, 20}, {5, 32}, {11, 33}, {20, 47}, {3, 64}, {1, 74}}) {
-    const std::vector<float> part = Product(packed, x.data() + first * k, k, rows, 2);
+    const std::vector<float> part = ManyRowsProduct(packed, x.data() + first * k, k, rows, 2);
     ASSERT_EQ(0, std::memcmp(all.data() + first * n, part.data(), part.size() * 4)) << first << " + " << rows;
   }
 }
@@ -142,11 +142,11 @@ TEST_P(ManyRowsTest, SurvivesStrangeInputs) {
   const int64_t k = std::max<int64_t>(format().chunk * 2, 64), n = 20, m = 20;
   const PackedMatrix packed = Pack(RandomWeights(type(), n, k, 1));
   std::vector<float> x = RandomRows(m, k, 2);
-  const std::vector<float> before = Product(packed, x.data(), k, m);
+  const std::vector<float> before = ManyRowsProduct(packed, x.data(), k, m);
   x[0 * k + 3] = std::numeric_limits<float>::quiet_NaN();
   x[17 * k + k - 1] = -std::numeric_limits<float>::infinity();
   for (int64_t i = 0; i < k; ++i) x[2 * k + i] = 0, x[3 * k + i] = 1e-42f * static_cast<float>(i % 5);
-  const std::vector<float> y = Product(packed, x.data(), k, m);
+  const std::vector<float> y = ManyRowsProduct(packed, x.data(), k, m);
   for (int64_t row = 0; row < m; ++row) {
     for (int64_t i = row * n; i < (row + 1) * n; ++i) {
       if (row == 0) {
@@ -170,7 +170,7 @@ TEST_P(ManyRowsTest, EachWeightIsNearWhatWasStored) {
   const Tensor weights = RandomWeights(type(), n, k, 21);
   std::vector<float> x(k * k);
   for (int64_t i = 0; i < k; ++i) x[i * k + i] = 1;
-  const std::vector<float> y = Product(Pack(weights), x.data(), k, k);
+  const std::vector<float> y = ManyRowsProduct(Pack(weights), x.data(), k, k);
   std::vector<float> want(k);
   for (int64_t row = 0; row < n; ++row) {
     DequantizeRow(type(), weights.view().data + row * weights.view().row_bytes(), k, want.data());
@@ -187,7 +187,7 @@ TEST_P(ManyRowsTest, EachWeightIsNearWhatWasStored) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, ManyRowsTest, testing::ValuesIn(AllCases()), CaseName);
+INSTANTIATE_TEST_SUITE_P(Kernels, ManyRowsTest, testing::ValuesIn(AllCases()), ManyRowsCaseName);
 
 // More rows than a block and more tiles than a pass, so that sums go through memory and blocks begin anew.
 TEST(ManyRows, MoreThanABlock) {
@@ -196,9 +196,9 @@ TEST(ManyRows, MoreThanABlock) {
     const int64_t k = 1280, n = 300, m = 1100;
     const std::vector<float> x = RandomRows(m, k, 2);
     const PackedMatrix packed = Packed(RandomWeights(type, n, k, 1), {.isa = isa});
-    const std::vector<float> all = Product(packed, x.data(), k, m, 2);
+    const std::vector<float> all = ManyRowsProduct(packed, x.data(), k, m, 2);
     for (const int64_t row : {0, 500, 511, 512, 1023, 1080}) {
-      const std::vector<float> few = Product(packed, x.data() + row * k, k, 20);
+      const std::vector<float> few = ManyRowsProduct(packed, x.data() + row * k, k, 20);
       ASSERT_EQ(0, std::memcmp(all.data() + row * n, few.data(), 20 * n * 4)) << row;
     }
   }
@@ -219,7 +219,7 @@ TEST(ManyRows, ManyJobsOfBothPaths) {
     weights.push_back(Packed(RandomWeights(type, n, k, i), {.isa = isa}));
     xs.push_back(RandomRows(m, k, 100 + i));
     ys.emplace_back(m * n);
-    want.push_back(Product(weights.back(), xs.back().data(), k, m));
+    want.push_back(ManyRowsProduct(weights.back(), xs.back().data(), k, m));
   }
   for (int i = 0; i < kJobs; ++i) jobs.push_back({&weights[i], xs[i].data(), k, ys[i].data(), 16 + i, 1 + i * 7 % 40});
   MatmulScratch scratch(8, k);  // too small on purpose: it grows
@@ -236,7 +236,7 @@ TEST(ManyRows, TilesAreConfiguredAnew) {
   const int64_t k = 512, n = 200, m = 70;
   const std::vector<float> x = RandomRows(m, k, 2);
   const PackedMatrix packed = Packed(RandomWeights(DType::kQ8_0, n, k, 1), {.isa = isa});
-  const std::vector<float> want = Product(packed, x.data(), k, m);
+  const std::vector<float> want = ManyRowsProduct(packed, x.data(), k, m);
   ThreadPool pool(4);
   MatmulScratch scratch(m, k);
   for (int round = 0; round < 3; ++round) {
@@ -259,9 +259,9 @@ TEST(ManyRows, WhoTakesThePath) {
   // Deterministic: one row and many give the same bits.
   const std::vector<float> x = RandomRows(50, 64, 2);
   const PackedMatrix packed = Packed(q4, {.isa = best, .deterministic = true});
-  const std::vector<float> all = Product(packed, x.data(), 64, 50, 2);
+  const std::vector<float> all = ManyRowsProduct(packed, x.data(), 64, 50, 2);
   for (const int row : {0, 31, 49}) {
-    const std::vector<float> alone = Product(packed, x.data() + row * 64, 64, 1);
+    const std::vector<float> alone = ManyRowsProduct(packed, x.data() + row * 64, 64, 1);
     EXPECT_EQ(0, std::memcmp(all.data() + row * 40, alone.data(), 160));
   }
 }

@@ -11,7 +11,7 @@
 namespace hone {
 namespace {
 
-const KernelLine kLines[] = {
+const KernelLine kNormLines[] = {
 #define HONE_NORM_KERNEL(name, level) {#name, Isa::level},
 #include "kernels/norm/kernels.inc"
 #undef HONE_NORM_KERNEL
@@ -19,7 +19,7 @@ const KernelLine kLines[] = {
 
 class NormTest : public KernelLineTest {};
 
-std::vector<float> Numbers(size_t n, double size, uint64_t seed) {
+std::vector<float> RowsOfNumbers(size_t n, double size, uint64_t seed) {
   Rng rng(seed);
   std::vector<float> numbers(n);
   for (float& x : numbers) x = static_cast<float>((rng.Uniform() * 2 - 1) * size);
@@ -32,7 +32,7 @@ TEST_P(NormTest, EqualsTheFormula) {
     for (const double size : {1.0, 1e-4, 1e6}) {
       for (const bool weighted : {true, false}) {
         const int64_t rows = 3, stride = width + 5;
-        const std::vector<float> x = Numbers(rows * stride, size, width), w = Numbers(width, 2, width + 1);
+        const std::vector<float> x = RowsOfNumbers(rows * stride, size, width), w = RowsOfNumbers(width, 2, width + 1);
         std::vector<float> y(rows * stride, -7);
         const float eps = 1e-5f;
         RmsNorm({x.data(), stride, y.data(), stride, weighted ? w.data() : nullptr, eps, rows, width}, isa());
@@ -56,7 +56,7 @@ TEST_P(NormTest, EqualsTheFormula) {
 TEST_P(NormTest, RowsAloneInPlaceGiveTheSameBits) {
   for (const int64_t width : {5, 24, 576, 1001}) {
     const int64_t rows = 9;
-    const std::vector<float> x = Numbers(rows * width, 3, width), w = Numbers(width, 2, 1);
+    const std::vector<float> x = RowsOfNumbers(rows * width, 3, width), w = RowsOfNumbers(width, 2, 1);
     std::vector<float> together(rows * width), alone = x;
     RmsNorm({x.data(), width, together.data(), width, w.data(), 1e-6f, rows, width}, isa());
     for (int64_t i = 0; i < rows; ++i) {
@@ -76,7 +76,7 @@ TEST_P(NormTest, ZerosStayZerosAndNansSpreadOverTheirRowOnly) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, NormTest, testing::ValuesIn(kLines), KernelLineName);
+INSTANTIATE_TEST_SUITE_P(Kernels, NormTest, testing::ValuesIn(kNormLines), KernelLineName);
 
 }  // namespace
 }  // namespace hone

@@ -11,7 +11,7 @@
 namespace hone {
 namespace {
 
-const KernelLine kLines[] = {
+const KernelLine kRopeLines[] = {
 #define HONE_ROPE_KERNEL(name, level) {#name, Isa::level},
 #include "kernels/rope/kernels.inc"
 #undef HONE_ROPE_KERNEL
@@ -87,7 +87,7 @@ TEST_P(RopeTest, RowsAloneGiveTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, RopeTest, testing::ValuesIn(kLines), KernelLineName);
+INSTANTIATE_TEST_SUITE_P(Kernels, RopeTest, testing::ValuesIn(kRopeLines), KernelLineName);
 
 }  // namespace
 }  // namespace hone

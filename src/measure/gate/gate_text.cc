@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-double NumberAt(const ordered_json& object, const char* key, double otherwise = NAN) {
+double GateNumber(const ordered_json& object, const char* key, double otherwise = NAN) {
   if (!object.is_object()) return otherwise;
   const auto it = object.find(key);
   return it != object.end() && it->is_number() ? it->get<double>() : otherwise;
@@ -45,18 +45,18 @@ void AddBenchRatios(const ordered_json& compare, std::vector<PairedFigure>* figu
     // The figure's name is made by the same code as the rows': one row read as a result.
     ordered_json one;
     one["rows"] = ordered_json::array({row});
-    one["rows"][0]["tok_s"] = NumberAt(row, "tok_s_other");
+    one["rows"][0]["tok_s"] = GateNumber(row, "tok_s_other");
     one["rows"][0].erase("low");
     one["rows"][0].erase("high");
     one["rows"][0].erase("confidence");
     const Result<std::vector<Figure>> named = FiguresOfJson(one.dump());
     if (!named || named->empty()) continue;
     PairedFigure* figure = Named(figures, (*named)[0].name);
-    const double ratio = NumberAt(row, "ratio");
+    const double ratio = GateNumber(row, "ratio");
     if (figure == nullptr || !std::isfinite(ratio)) continue;
     figure->base = (*named)[0].interval;
     figure->ratio =
-        Interval{ratio, NumberAt(row, "low", ratio), NumberAt(row, "high", ratio), NumberAt(row, "confidence", 0)};
+        Interval{ratio, GateNumber(row, "low", ratio), GateNumber(row, "high", ratio), GateNumber(row, "confidence", 0)};
     figure->how = "round by round";
   }
 }
@@ -82,7 +82,7 @@ Result<std::vector<PairedFigure>> PairedOfProfile(const ordered_json& json, doub
   for (size_t c = 0; c < std::min(next.size(), base.size()); ++c) {
     const ordered_json *mine = ObjectAt(next[c], "figures"), *other = ObjectAt(base[c], "figures");
     if (mine == nullptr || other == nullptr) continue;
-    const std::string place = ProfilePlace("", NumberAt(next[c], "input"), NumberAt(next[c], "output"), NumberAt(next[c], "concurrency"));
+    const std::string place = ProfilePlace("", GateNumber(next[c], "input"), GateNumber(next[c], "output"), GateNumber(next[c], "concurrency"));
     for (const auto& [name, value] : mine->items()) {
       const ordered_json* before = ObjectAt(*other, name.c_str());
       if (before == nullptr || !value.is_object()) continue;
@@ -120,9 +120,9 @@ Result<std::vector<PairedFigure>> PairedOfResult(std::string_view text, double c
   const ordered_json json = ParseJson(text);
   if (const ordered_json* ratio = ObjectAt(json, "ln_ppl_ratio")) {  // hone eval kld
     if (PairedFigure* ppl = Named(&figures, "ppl"); ppl != nullptr) {
-      const double base = NumberAt(json, "ppl_base");
-      ppl->base = FromError(base, NumberAt(json, "ppl_base_stderr", 0), confidence);
-      const Interval logs = FromError(NumberAt(*ratio, "mean"), NumberAt(*ratio, "stderr", 0), confidence);
+      const double base = GateNumber(json, "ppl_base");
+      ppl->base = FromError(base, GateNumber(json, "ppl_base_stderr", 0), confidence);
+      const Interval logs = FromError(GateNumber(*ratio, "mean"), GateNumber(*ratio, "stderr", 0), confidence);
       ppl->ratio = Interval{std::exp(logs.value), std::exp(logs.low), std::exp(logs.high), confidence};
       // To first order in the logarithm's interval, about the base as it was measured.
       ppl->change = Interval{base * (ppl->ratio->value - 1), base * (ppl->ratio->low - 1),
@@ -132,14 +132,14 @@ Result<std::vector<PairedFigure>> PairedOfResult(std::string_view text, double c
   }
   if (const ordered_json* compare = ObjectAt(json, "compare")) {
     AddBenchRatios(*compare, &figures);
-    const double difference = NumberAt(*compare, "difference");
+    const double difference = GateNumber(*compare, "difference");
     PairedFigure* accuracy = Named(&figures, "accuracy");
     if (accuracy != nullptr && std::isfinite(difference)) {  // hone eval tasks
       accuracy->change =
-          Interval{difference, NumberAt(*compare, "low", difference), NumberAt(*compare, "high", difference), 0.95};
+          Interval{difference, GateNumber(*compare, "low", difference), GateNumber(*compare, "high", difference), 0.95};
       if (const ordered_json* other = ObjectAt(*compare, "other")) {
-        const double value = NumberAt(*other, "accuracy");
-        accuracy->base = Interval{value, NumberAt(*other, "low", value), NumberAt(*other, "high", value), 0.95};
+        const double value = GateNumber(*other, "accuracy");
+        accuracy->base = Interval{value, GateNumber(*other, "low", value), GateNumber(*other, "high", value), 0.95};
       }
       accuracy->how = "item by item";
     }

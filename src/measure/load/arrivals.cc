@@ -10,7 +10,7 @@
 namespace hone {
 namespace {
 
-constexpr std::pair<ArrivalKind, std::string_view> kNames[] = {
+constexpr std::pair<ArrivalKind, std::string_view> kArrivalNames[] = {
     {ArrivalKind::kClosed, "closed"}, {ArrivalKind::kConstant, "constant"}, {ArrivalKind::kPoisson, "poisson"},
     {ArrivalKind::kGamma, "gamma"},   {ArrivalKind::kRamp, "ramp"},         {ArrivalKind::kTrace, "trace"},
 };
@@ -29,7 +29,7 @@ std::vector<double> Accumulate(std::vector<double> gaps, double rate) {
 
 Result<ArrivalKind> ParseArrivalKind(std::string_view name) {
   if (name == "bursty") return ArrivalKind::kGamma;
-  for (const auto& [kind, word] : kNames) {
+  for (const auto& [kind, word] : kArrivalNames) {
     if (name == word) return kind;
   }
   return UsageError("arrivals '" + std::string(name) +
@@ -37,7 +37,7 @@ Result<ArrivalKind> ParseArrivalKind(std::string_view name) {
 }
 
 std::string ArrivalName(ArrivalKind kind) {
-  for (const auto& [known, word] : kNames) {
+  for (const auto& [known, word] : kArrivalNames) {
     if (known == kind) return std::string(word);
   }
   return "";

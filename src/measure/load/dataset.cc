@@ -19,7 +19,7 @@ constexpr int kTraceBlockTokens = 512;  // what one hash id of a Mooncake trace 
 constexpr size_t kMostItems = 1u << 20;
 constexpr int64_t kMostWords = 1 << 27;  // made for one run: about 700 MB of text
 
-constexpr std::pair<DatasetKind, std::string_view> kNames[] = {
+constexpr std::pair<DatasetKind, std::string_view> kDatasetNames[] = {
     {DatasetKind::kRandom, "random"}, {DatasetKind::kShared, "shared"}, {DatasetKind::kMultiTurn, "multi-turn"},
     {DatasetKind::kFile, "file"},     {DatasetKind::kTrace, "trace"},
 };
@@ -284,14 +284,14 @@ void Shuffle(std::vector<LoadTask>* tasks, uint64_t seed) {
 }  // namespace
 
 Result<DatasetKind> ParseDatasetKind(std::string_view name) {
-  for (const auto& [kind, word] : kNames) {
+  for (const auto& [kind, word] : kDatasetNames) {
     if (name == word) return kind;
   }
   return UsageError("dataset '" + std::string(name) + "' is not known; use random, shared, multi-turn, file or trace");
 }
 
 std::string DatasetName(DatasetKind kind) {
-  for (const auto& [known, word] : kNames) {
+  for (const auto& [known, word] : kDatasetNames) {
     if (known == kind) return std::string(word);
   }
   return "";

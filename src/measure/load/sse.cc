@@ -12,19 +12,19 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMostErrorText = 500;
 
-const ordered_json* Find(const ordered_json& object, const char* key) {
+const ordered_json* Field(const ordered_json& object, const char* key) {
   if (!object.is_object()) return nullptr;
   const auto it = object.find(key);
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
-std::string TextAt(const ordered_json& object, const char* key) {
-  const ordered_json* value = Find(object, key);
+std::string FieldText(const ordered_json& object, const char* key) {
+  const ordered_json* value = Field(object, key);
   return value != nullptr && value->is_string() ? value->get<std::string>() : "";
 }
 
 int64_t CountAt(const ordered_json& object, const char* key) {
-  const ordered_json* value = Find(object, key);
+  const ordered_json* value = Field(object, key);
   if (value == nullptr || !value->is_number_integer()) return -1;
   if (value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX) return -1;
   return std::max<int64_t>(-1, value->get<int64_t>());
@@ -40,18 +40,18 @@ std::string Beginning(std::string_view text) {
 
 std::string ErrorOf(const ordered_json& error) {
   if (error.is_string()) return Beginning(error.get<std::string>());
-  const std::string message = TextAt(error, "message");
+  const std::string message = FieldText(error, "message");
   return Beginning(message.empty() ? error.dump(-1, ' ', false, ordered_json::error_handler_t::replace) : message);
 }
 
 // The content of a chat delta or a completion choice, whatever it is called there.
 std::string ContentOf(const ordered_json& choice) {
-  std::string text = TextAt(choice, "text");
+  std::string text = FieldText(choice, "text");
   for (const char* holder : {"delta", "message"}) {
-    const ordered_json* delta = Find(choice, holder);
+    const ordered_json* delta = Field(choice, holder);
     if (delta == nullptr) continue;
-    text += TextAt(*delta, "reasoning_content") + TextAt(*delta, "reasoning") + TextAt(*delta, "content");
-    const ordered_json* calls = Find(*delta, "tool_calls");
+    text += FieldText(*delta, "reasoning_content") + FieldText(*delta, "reasoning") + FieldText(*delta, "content");
+    const ordered_json* calls = Field(*delta, "tool_calls");
     if (calls != nullptr && !calls->empty())
       text += calls->dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   }
@@ -72,23 +72,23 @@ StreamEvent ParseStreamEvent(std::string_view data) {
     event.text = Beginning(data);
     return event;
   }
-  if (const ordered_json* error = Find(json, "error")) {
+  if (const ordered_json* error = Field(json, "error")) {
     event.kind = StreamEvent::Kind::kError;
     event.text = ErrorOf(*error);
     return event;
   }
-  if (const ordered_json* choices = Find(json, "choices"); choices != nullptr && choices->is_array()) {
+  if (const ordered_json* choices = Field(json, "choices"); choices != nullptr && choices->is_array()) {
     event.has_choices = !choices->empty();
     for (const ordered_json& choice : *choices) {
       event.text += ContentOf(choice);
-      if (event.finish_reason.empty()) event.finish_reason = TextAt(choice, "finish_reason");
+      if (event.finish_reason.empty()) event.finish_reason = FieldText(choice, "finish_reason");
     }
     if (!event.text.empty()) event.kind = StreamEvent::Kind::kContent;
   }
-  if (const ordered_json* usage = Find(json, "usage")) {
+  if (const ordered_json* usage = Field(json, "usage")) {
     event.prompt_tokens = CountAt(*usage, "prompt_tokens");
     event.completion_tokens = CountAt(*usage, "completion_tokens");
-    if (const ordered_json* details = Find(*usage, "prompt_tokens_details")) {
+    if (const ordered_json* details = Field(*usage, "prompt_tokens_details")) {
       event.cached_tokens = CountAt(*details, "cached_tokens");
     }
   }
@@ -98,7 +98,7 @@ StreamEvent ParseStreamEvent(std::string_view data) {
 std::string ErrorText(std::string_view body) {
   const ordered_json json = ParseJson(body);
   for (const char* key : {"error", "detail", "message"}) {
-    if (const ordered_json* error = Find(json, key)) return ErrorOf(*error);
+    if (const ordered_json* error = Field(json, key)) return ErrorOf(*error);
   }
   return Beginning(body);
 }

@@ -22,19 +22,19 @@ using nlohmann::ordered_json;
 constexpr size_t kMostNamed = 12;                    // of one kind of statement; the rest is counted
 constexpr double kNearRoof = 60, kFarFromRoof = 30;  // percent
 
-const ordered_json* Find(const ordered_json& object, const char* key) {
+const ordered_json* Member(const ordered_json& object, const char* key) {
   if (!object.is_object()) return nullptr;
   const auto it = object.find(key);
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
-double NumberAt(const ordered_json& object, const char* key) {
-  const ordered_json* value = Find(object, key);
+double NumberOf(const ordered_json& object, const char* key) {
+  const ordered_json* value = Member(object, key);
   return value != nullptr && value->is_number() ? value->get<double>() : NAN;
 }
 
-std::string TextAt(const ordered_json& object, const char* key) {
-  const ordered_json* value = Find(object, key);
+std::string ShownAt(const ordered_json& object, const char* key) {
+  const ordered_json* value = Member(object, key);
   return value == nullptr ? "" : value->is_string() ? value->get<std::string>() : value->dump();
 }
 
@@ -115,23 +115,23 @@ void CompareWithBase(const LedgerEntry& entry, const LedgerEntry& base, Conclusi
   const ordered_json env_a = ParseJson(base.environment), env_b = ParseJson(entry.environment);
   if (!env_a.is_object() || !env_b.is_object()) return;
   for (const auto& [key, value] : env_b.items()) {
-    if (const ordered_json* before = Find(env_a, key.c_str()); before == nullptr || *before != value) {
-      out->open.push_back(fmt::format("The environment changed too: {} was {}, is {}", key, TextAt(env_a, key.c_str()),
-                                      TextAt(env_b, key.c_str())));
+    if (const ordered_json* before = Member(env_a, key.c_str()); before == nullptr || *before != value) {
+      out->open.push_back(fmt::format("The environment changed too: {} was {}, is {}", key, ShownAt(env_a, key.c_str()),
+                                      ShownAt(env_b, key.c_str())));
     }
   }
 }
 
 void JudgeBench(const ordered_json& result, Conclusions* out) {
-  const ordered_json* rows = Find(result, "rows");
+  const ordered_json* rows = Member(result, "rows");
   if (rows == nullptr || !rows->is_array()) return;
   for (const ordered_json& row : *rows) {
-    const double percent = NumberAt(row, "roof_percent");
+    const double percent = NumberOf(row, "roof_percent");
     if (!std::isfinite(percent)) continue;
-    const bool decode = TextAt(row, "work") == "decode";
+    const bool decode = ShownAt(row, "work") == "decode";
     const std::string what =
-        decode ? fmt::format("decode at context {}, batch {}", TextAt(row, "context"), TextAt(row, "batch"))
-               : fmt::format("prefill of {}", TextAt(row, "tokens"));
+        decode ? fmt::format("decode at context {}, batch {}", ShownAt(row, "context"), ShownAt(row, "batch"))
+               : fmt::format("prefill of {}", ShownAt(row, "tokens"));
     const char* roof = decode ? "read bandwidth" : "arithmetic";
     if (percent >= kNearRoof) {
       out->inferred.push_back(
@@ -141,7 +141,7 @@ void JudgeBench(const ordered_json& result, Conclusions* out) {
     } else if (percent < kFarFromRoof) {
       out->inferred.push_back(fmt::format("{} is not bound by {}: it takes {:.0f} % of the roof", what, roof, percent));
     }
-    if (const ordered_json* steady = Find(row, "steady");
+    if (const ordered_json* steady = Member(row, "steady");
         steady != nullptr && steady->is_boolean() && !steady->get<bool>()) {
       out->open.push_back(what + ": the machine did not hold still while it was measured");
     }
@@ -149,21 +149,21 @@ void JudgeBench(const ordered_json& result, Conclusions* out) {
 }
 
 void JudgeLoadPoint(const ordered_json& point, const std::string& where, Conclusions* out) {
-  const double completed = NumberAt(point, "completed"), failed = NumberAt(point, "failed");
+  const double completed = NumberOf(point, "completed"), failed = NumberOf(point, "failed");
   if (!std::isfinite(completed) || !std::isfinite(failed)) return;
   out->shown.push_back(fmt::format("{}{} of {} requests were answered{}", where, completed, completed + failed,
                                    failed > 0 ? "" : "; none failed"));
-  if (const ordered_json* saturated = Find(point, "saturated"); saturated != nullptr && *saturated == true) {
+  if (const ordered_json* saturated = Member(point, "saturated"); saturated != nullptr && *saturated == true) {
     out->inferred.push_back(where +
                             "the server is asked for more than it can do: waiting times grow from request to request");
   }
-  if (const ordered_json* client = Find(point, "client")) {
-    const std::string limit = TextAt(*client, "limit");
+  if (const ordered_json* client = Member(point, "client")) {
+    const std::string limit = ShownAt(*client, "limit");
     if (!limit.empty()) out->inferred.push_back(where + "latencies contain the client's own delay: " + limit);
   }
   // All latencies of a point are of the same requests, or of nearly as many.
-  const ordered_json* spread = Find(point, "ttft_ms");
-  const ordered_json* thin = spread == nullptr ? nullptr : Find(*spread, "too_few_for");
+  const ordered_json* spread = Member(point, "ttft_ms");
+  const ordered_json* thin = spread == nullptr ? nullptr : Member(*spread, "too_few_for");
   if (thin == nullptr || !thin->is_array() || thin->empty()) return;
   std::string keys;
   for (const ordered_json& key : *thin)
@@ -173,16 +173,16 @@ void JudgeLoadPoint(const ordered_json& point, const std::string& where, Conclus
 }
 
 void JudgeLoad(const ordered_json& result, Conclusions* out) {
-  if (const ordered_json* points = Find(result, "points"); points != nullptr && points->is_array()) {
-    for (const ordered_json& point : *points) JudgeLoadPoint(point, TextAt(point, "name") + ": ", out);
-    const double most = NumberAt(result, "saturation_request_s");
+  if (const ordered_json* points = Member(result, "points"); points != nullptr && points->is_array()) {
+    for (const ordered_json& point : *points) JudgeLoadPoint(point, ShownAt(point, "name") + ": ", out);
+    const double most = NumberOf(result, "saturation_request_s");
     if (std::isfinite(most) && most > 0)
       out->inferred.push_back(fmt::format(
           "The server can answer about {:.4g} requests of this load a second: what a closed loop reached", most));
   } else {
     JudgeLoadPoint(result, "", out);
   }
-  if (const ordered_json* same = Find(result, "same_machine"); same != nullptr && *same == true)
+  if (const ordered_json* same = Member(result, "same_machine"); same != nullptr && *same == true)
     out->open.push_back("Client and server shared a machine: how the server does alone is not known");
 }
 
@@ -226,7 +226,7 @@ Conclusions Conclude(const LedgerEntry& entry, const std::optional<LedgerEntry>&
   if (entry.outcome == "interrupted")
     out.open.push_back("The run was interrupted: its figures are of what was done until then");
   if (entry.outcome == "failed") out.open.push_back("The run ended early: its figures are of what was done until then");
-  if (const ordered_json* machine = Find(environment, "virtual_machine"); machine != nullptr && *machine == true)
+  if (const ordered_json* machine = Member(environment, "virtual_machine"); machine != nullptr && *machine == true)
     out.open.push_back("The machine is virtual: what its neighbours did meanwhile is not known");
   return out;
 }
@@ -351,9 +351,9 @@ std::string LedgerPageJson(const std::vector<LedgerEntry>& entries) {
 std::string ReportMarkdown(const std::string& report_json) {
   const ordered_json json = ParseJson(report_json);
   if (!json.is_object()) return "";
-  std::string out = "# " + TextAt(json, "title") + "\n\n";
+  std::string out = "# " + ShownAt(json, "title") + "\n\n";
   for (const char* which : {"entry", "base"}) {
-    const ordered_json* head = Find(json, which);
+    const ordered_json* head = Member(json, which);
     if (head == nullptr) continue;
     out += std::string(which[0] == 'e' ? "This experiment" : "Compared with") + "\n\n";
     for (const auto& [key, value] : head->items()) {
@@ -371,7 +371,7 @@ std::string ReportMarkdown(const std::string& report_json) {
     out += "\n";
   }
   for (const ordered_json& table : json["tables"]) {
-    out += "## " + TextAt(table, "title") + "\n\n|";
+    out += "## " + ShownAt(table, "title") + "\n\n|";
     for (const ordered_json& column : table["columns"]) out += " " + MarkdownCell(column) + " |";
     out += "\n|";
     for (size_t i = 0; i < table["columns"].size(); ++i) out += "---|";

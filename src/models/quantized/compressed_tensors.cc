@@ -329,7 +329,7 @@ class Fp4Matrix final : public QuantizedMatrix {
 };
 
 template <typename Matrix, typename... More>
-MaybeMatrix Open(std::shared_ptr<Matrix> matrix, const QuantizedSource& source, More... more) {
+MaybeMatrix OpenMatrix(std::shared_ptr<Matrix> matrix, const QuantizedSource& source, More... more) {
   HONE_RETURN_IF_ERROR(matrix->Read(source, more...));
   return std::shared_ptr<const QuantizedMatrix>(std::move(matrix));
 }
@@ -366,17 +366,17 @@ Result<void> CheckCompressedTensors(const JsonConfig& config) {
 
 MaybeMatrix OpenCompressedTensors(const QuantizedSource& source) {
   if (const NamedTensor* packed = source.Find(".weight_packed"); packed != nullptr) {
-    if (packed->view.type != DType::kU8) return Open(std::make_shared<PackedIntegers>(source), source);
+    if (packed->view.type != DType::kU8) return OpenMatrix(std::make_shared<PackedIntegers>(source), source);
     const NamedTensor* scales = source.Find(".weight_scale");
     const bool nvidia = source.Find(".weight_global_scale") != nullptr || (scales != nullptr && scales->view.type == DType::kF8_E4M3);
-    return Open(std::make_shared<Fp4Matrix>(source, nvidia), source);
+    return OpenMatrix(std::make_shared<Fp4Matrix>(source, nvidia), source);
   }
   const NamedTensor* weight = source.Find(".weight");
   if (weight == nullptr) return std::shared_ptr<const QuantizedMatrix>();
-  if (weight->view.type == DType::kI8) return Open(std::make_shared<ByteIntegers>(source), source);
+  if (weight->view.type == DType::kI8) return OpenMatrix(std::make_shared<ByteIntegers>(source), source);
   if (weight->view.type != DType::kF8_E4M3) return std::shared_ptr<const QuantizedMatrix>();
   HONE_TRY(const auto block, BlockOf(source));
-  return Open(std::make_shared<Fp8Matrix>(source), source, std::string_view(".weight_scale"), block);
+  return OpenMatrix(std::make_shared<Fp8Matrix>(source), source, std::string_view(".weight_scale"), block);
 }
 
 Result<void> CheckFp8(const JsonConfig& config) {
@@ -395,7 +395,7 @@ MaybeMatrix OpenFp8(const QuantizedSource& source) {
     block = {sizes[0], sizes[1]};
   }
   const char* scales = source.Find(".weight_scale_inv") != nullptr ? ".weight_scale_inv" : ".weight_scale";
-  return Open(std::make_shared<Fp8Matrix>(source), source, std::string_view(scales), block);
+  return OpenMatrix(std::make_shared<Fp8Matrix>(source), source, std::string_view(scales), block);
 }
 
 }  // namespace hone

@@ -9,8 +9,6 @@
 namespace hone {
 namespace {
 
-std::string Dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 ApiError Missing(const std::string& field, const std::string& wanted) {
   return {400, field + ": missing, wanted " + wanted, field, "missing_field"};
 }

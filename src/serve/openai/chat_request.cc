@@ -20,8 +20,6 @@ constexpr std::string_view kMessageFields[] = {"role", "content", "name", "tool_
 // in what the template makes of it (a short text may also be part of an end-of-turn token).
 constexpr std::string_view kGoesOn = "hone.goes.on.here";
 
-std::string Dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 ApiError Bad(const std::string& field, const Json& found, const std::string& wanted) { return BadValue(field, found, wanted); }
 
 // A string, or parts of type text; null only where `nullable`.

@@ -194,6 +194,8 @@ std::optional<ApiError> CheckNames(const Json& object, const std::string& path, 
   return std::nullopt;
 }
 
+std::string Dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 std::string Found(const Json& value) {
   if (value.is_structured()) {
     const std::string size = std::to_string(value.size());

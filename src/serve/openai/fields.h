@@ -49,6 +49,8 @@ std::optional<ApiError> CheckNames(const Json& object, const std::string& path, 
 // The candidate nearest to `name` by edit distance; "" if none is near.
 std::string_view Nearest(std::string_view name, std::span<const std::string_view> candidates);
 
+// The value as JSON; bytes that are no UTF-8 are replaced.
+std::string Dump(const Json& value);
 // The value as JSON, cut to a readable length: for "found ..." in messages.
 std::string Found(const Json& value);
 ApiError BadValue(const std::string& field, const Json& found, const std::string& wanted);

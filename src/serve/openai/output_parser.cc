@@ -14,7 +14,7 @@ constexpr std::string_view kSpace = " \t\r\n";
 constexpr std::string_view kCallOpen = "<tool_call>", kCallClose = "</tool_call>", kBracketMark = "[TOOL_CALLS]";
 constexpr std::pair<std::string_view, std::string_view> kThinkMarks[] = {
     {"<think>", "</think>"}, {"<thinking>", "</thinking>"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"}};
-constexpr size_t kMaxNameBytes = 256;     // of a function behind a mark
+constexpr size_t kMaxCallNameBytes = 256;     // of a function behind a mark
 constexpr size_t kMaxHeaderBytes = 4096;  // of a call before its arguments; longer ones are read when they are whole
 
 // How many bytes at the end of `text` are the beginning of `mark`.
@@ -30,7 +30,7 @@ size_t SpaceAtEnd(std::string_view text) {
   return last == std::string_view::npos ? text.size() : text.size() - last - 1;
 }
 
-std::string Dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string DumpCall(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 // {"name": ..., "arguments" or "parameters": {...}}; arguments may be a string that holds JSON.
 bool ReadCall(const Json& call, std::string* name, std::string* arguments) {
@@ -43,7 +43,7 @@ bool ReadCall(const Json& call, std::string* name, std::string* arguments) {
     if (it->is_string())
       *arguments = it->get<std::string>();
     else if (it->is_object())
-      *arguments = Dump(*it);
+      *arguments = DumpCall(*it);
     else
       return false;
     return true;
@@ -76,7 +76,7 @@ bool ReadXmlCall(std::string_view text, std::string* name, std::string* argument
     object[key] = ParseJson(value, &parsed) && !parsed.is_string() ? parsed : Json(std::string(value));
     at = end;
   }
-  *arguments = Dump(object);
+  *arguments = DumpCall(object);
   return !name->empty();
 }
 
@@ -422,8 +422,8 @@ bool OutputParser::StepJson(bool final, std::vector<OutputPiece>* out) {
 bool OutputParser::StepNamedCall(size_t first, bool final, std::vector<OutputPiece>* out) {
   constexpr std::string_view kArgs = "[ARGS]";
   const std::string_view text(buffer_);
-  const size_t brace = text.substr(0, first + kMaxNameBytes).find('{', first);
-  if (brace == std::string_view::npos && !final && text.size() < first + kMaxNameBytes) return false;
+  const size_t brace = text.substr(0, first + kMaxCallNameBytes).find('{', first);
+  if (brace == std::string_view::npos && !final && text.size() < first + kMaxCallNameBytes) return false;
   std::string name;
   if (brace != std::string_view::npos) {
     std::string_view before = text.substr(first, brace - first);

@@ -58,13 +58,13 @@ OutputFormat Thinking(ToolFormat tools = ToolFormat::kNone) {
 }
 OutputFormat Tools(ToolFormat tools) { return {.tools = tools, .tool_names = {"f", "g"}}; }
 
-struct Case {
+struct ParserCase {
   OutputFormat format;
   std::string text;
   Parsed wanted;
 };
 
-std::vector<Case> Cases() {
+std::vector<ParserCase> Cases() {
   const OutputFormat in_thinking{.think_open = "<think>", .think_close = "</think>", .in_thinking = true};
   return {
       {{}, "plain <think>text</think> ", {"plain <think>text</think> ", "", {}}},
@@ -129,7 +129,7 @@ std::vector<Case> Cases() {
 }
 
 TEST(OutputParser, WholeTexts) {
-  for (const Case& c : Cases()) {
+  for (const ParserCase& c : Cases()) {
     const Parsed parsed = Parse(c.format, {c.text});
     EXPECT_EQ(parsed.content, c.wanted.content) << c.text;
     EXPECT_EQ(parsed.reasoning, c.wanted.reasoning) << c.text;
@@ -139,7 +139,7 @@ TEST(OutputParser, WholeTexts) {
 
 TEST(OutputParser, ChunksDoNotMatter) {
   Rng rng(11);
-  for (const Case& c : Cases()) {
+  for (const ParserCase& c : Cases()) {
     for (int round = 0; round < 60; ++round) {
       std::vector<std::string> chunks;
       for (size_t at = 0; at < c.text.size();) {

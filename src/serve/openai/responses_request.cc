@@ -19,8 +19,6 @@ constexpr std::string_view kToolFields[] = {"type", "name", "description", "para
 constexpr std::string_view kTextFields[] = {"format", "verbosity"};
 constexpr std::string_view kReasoningFields[] = {"effort", "summary", "generate_summary"};
 
-std::string Dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 ApiError NotSupported(const std::string& field, const std::string& why) {
   return {400, field + ": " + why, field, "unsupported_value"};
 }
@@ -63,7 +61,7 @@ std::optional<ApiError> ReadString(const Json& item, const std::string& path, co
   return std::nullopt;
 }
 
-const Json* Find(const Json& item, const char* name) {
+const Json* Member(const Json& item, const char* name) {
   const auto it = item.find(name);
   return it == item.end() ? nullptr : &*it;
 }
@@ -97,7 +95,7 @@ class Conversation {
     if (role != "user" && role != "assistant" && role != "system" && role != "developer") {
       return BadValue(path + ".role", item.at("role"), "one of user, assistant, system, developer");
     }
-    if (auto error = ReadText(Find(item, "content"), path + ".content", &text)) return error;
+    if (auto error = ReadText(Member(item, "content"), path + ".content", &text)) return error;
     Json message = {{"role", role}, {"content", text}};
     if (role == "assistant") AddThought(&message);
     messages_.push_back(std::move(message));
@@ -105,11 +103,11 @@ class Conversation {
   }
 
   std::optional<ApiError> AddReasoning(const Json& item, const std::string& path) {
-    const Json* encrypted = Find(item, "encrypted_content");
+    const Json* encrypted = Member(item, "encrypted_content");
     if (encrypted != nullptr && !encrypted->is_null()) {
       return NotSupported(path + ".encrypted_content", "this server cannot read it");
     }
-    const Json* content = Find(item, "content");
+    const Json* content = Member(item, "content");
     if (content == nullptr || content->is_null() || (content->is_array() && content->empty())) return std::nullopt;
     return ReadText(content, path + ".content", &thought_);
   }
@@ -131,7 +129,7 @@ class Conversation {
   std::optional<ApiError> AddOutput(const Json& item, const std::string& path) {
     std::string id, text;
     if (auto error = ReadString(item, path, "call_id", &id)) return error;
-    if (auto error = ReadText(Find(item, "output"), path + ".output", &text)) return error;
+    if (auto error = ReadText(Member(item, "output"), path + ".output", &text)) return error;
     messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", text}});
     return std::nullopt;
   }
@@ -146,12 +144,12 @@ class Conversation {
 
 std::optional<ApiError> ReadInput(const Json& document, const RequestRules& rules, ResponsesRequest* out) {
   Conversation conversation;
-  if (const Json* instructions = Find(document, "instructions"); instructions != nullptr && !instructions->is_null()) {
+  if (const Json* instructions = Member(document, "instructions"); instructions != nullptr && !instructions->is_null()) {
     if (!instructions->is_string()) return BadValue("instructions", *instructions, "a string");
     out->instructions_json = Dump(*instructions);
     (void)conversation.Add({{"role", "system"}, {"content", *instructions}}, "instructions", rules.policy);
   }
-  const Json* input = Find(document, "input");
+  const Json* input = Member(document, "input");
   if (input == nullptr || input->is_null())
     return ApiError{400, "input: missing, wanted a string or an array of items", "input", "missing_field"};
   if (input->is_string()) {
@@ -176,11 +174,11 @@ std::optional<ApiError> ReadInput(const Json& document, const RequestRules& rule
 // The flat function tools of this endpoint, as those of chat completions.
 std::optional<ApiError> ReadFlatTools(const Json& document, const RequestRules& rules, ResponsesRequest* out) {
   Json nested = Json::object();
-  if (const Json* choice = Find(document, "tool_choice"); choice != nullptr && !choice->is_null()) {
+  if (const Json* choice = Member(document, "tool_choice"); choice != nullptr && !choice->is_null()) {
     nested["tool_choice"] = *choice;
     out->tool_choice_json = Dump(*choice);
   }
-  const Json* tools = Find(document, "tools");
+  const Json* tools = Member(document, "tools");
   if (tools != nullptr && !tools->is_null()) {
     if (!tools->is_array()) return BadValue("tools", *tools, "an array of tools");
     nested["tools"] = Json::array();
@@ -216,11 +214,11 @@ std::optional<ApiError> ReadTextOptions(FieldReader& reader, const FieldPolicy& 
   if (text == nullptr) return reader.error();
   if (!text->is_object()) return BadValue("text", *text, "an object");
   if (auto error = CheckNames(*text, "text", kTextFields, policy)) return error;
-  if (const Json* format = Find(*text, "format"); format != nullptr && !format->is_null()) {
+  if (const Json* format = Member(*text, "format"); format != nullptr && !format->is_null()) {
     if (auto error = ReadTextFormat(*format, "text.format", /*flat=*/true, policy, &out->chat.fields.form)) return error;
     out->format_json = Dump(*format);
   }
-  const Json* verbosity = Find(*text, "verbosity");
+  const Json* verbosity = Member(*text, "verbosity");
   if (verbosity != nullptr && !verbosity->is_null() && *verbosity != Json("medium") && !policy.lenient) {
     return NotSupported("text.verbosity", "not supported; ask for it in the input");
   }
@@ -237,12 +235,12 @@ std::optional<ApiError> ReadReasoning(FieldReader& reader, const RequestRules& r
     if (!reasoning->is_object()) return BadValue("reasoning", *reasoning, "an object");
     if (auto error = CheckNames(*reasoning, "reasoning", kReasoningFields, rules.policy)) return error;
     for (const char* name : {"summary", "generate_summary"}) {
-      const Json* value = Find(*reasoning, name);
+      const Json* value = Member(*reasoning, name);
       if (value != nullptr && !value->is_null() && !rules.policy.lenient) {
         return NotSupported(std::string("reasoning.") + name, "not supported: reasoning is sent as it is");
       }
     }
-    if (const Json* effort = Find(*reasoning, "effort"); effort != nullptr && !effort->is_null()) {
+    if (const Json* effort = Member(*reasoning, "effort"); effort != nullptr && !effort->is_null()) {
       variables["reasoning_effort"] = *effort;
       out->effort_json = Dump(*effort);
     }

@@ -17,8 +17,8 @@ namespace {
 
 Result<std::shared_ptr<const Grammar>> Compile(const Json& schema) {
   GrammarBuilder builder;
-  JsonGrammar json(builder);
-  HONE_TRY(const GrammarBuilder::Rule rule, AddJsonSchema(json, schema));
+  JsonGrammar rules(builder);
+  HONE_TRY(const GrammarBuilder::Rule rule, AddJsonSchema(rules, schema));
   return builder.Build(rule);
 }
 Result<std::shared_ptr<const Grammar>> Compile(const char* schema) { return Compile(Json::parse(schema)); }

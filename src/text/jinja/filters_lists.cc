@@ -284,7 +284,7 @@ Result<Value> Random(Runtime&, const Value&, const Bound&) {
   return Error{ErrorCode::kUnsupported, "the filter 'random' is not supported: a chat template must give the same text each time"};
 }
 
-constexpr Function kFilters[] = {
+constexpr Function kListFilters[] = {
     {"batch", "linecount fill_with", 1, Batch},
     {"count", "", 0, Length},
     {"dictsort", "case_sensitive by reverse", 0, DictSort},
@@ -307,6 +307,6 @@ constexpr Function kFilters[] = {
 
 }  // namespace
 
-std::span<const Function> ListFilters() { return kFilters; }
+std::span<const Function> ListFilters() { return kListFilters; }
 
 }  // namespace hone::jinja

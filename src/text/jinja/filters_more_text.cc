@@ -222,7 +222,7 @@ Result<Value> Urlize(Runtime&, const Value&, const Bound&) {
   return Error{ErrorCode::kUnsupported, "the filter 'urlize' is not supported: a prompt has no links"};
 }
 
-constexpr Function kFilters[] = {
+constexpr Function kMoreTextFilters[] = {
     {"striptags", "", 0, StripTags},
     {"urlencode", "", 0, UrlEncode},
     {"urlize", "*", 0, Urlize},
@@ -233,6 +233,6 @@ constexpr Function kFilters[] = {
 
 }  // namespace
 
-std::span<const Function> MoreTextFilters() { return kFilters; }
+std::span<const Function> MoreTextFilters() { return kMoreTextFilters; }
 
 }  // namespace hone::jinja

@@ -152,7 +152,7 @@ Result<Value> FileSize(Runtime&, const Value& self, const Bound& args) {
   return Value();
 }
 
-constexpr Function kFilters[] = {
+constexpr Function kNumberFilters[] = {
     {"abs", "", 0, Abs},
     {"filesizeformat", "binary", 0, FileSize},
     {"float", "default", 0, ToFloat},
@@ -162,6 +162,6 @@ constexpr Function kFilters[] = {
 
 }  // namespace
 
-std::span<const Function> NumberFilters() { return kFilters; }
+std::span<const Function> NumberFilters() { return kNumberFilters; }
 
 }  // namespace hone::jinja

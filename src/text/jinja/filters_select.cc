@@ -114,7 +114,7 @@ Result<Value> Attr(Runtime& rt, const Value& self, const Bound& args) {
   return rt.OnlyAttr(self, name, &found);
 }
 
-constexpr Function kFilters[] = {
+constexpr Function kSelectFilters[] = {
     {"attr", "name", 1, Attr},
     {"d", "default_value boolean", 0, Default},
     {"default", "default_value boolean", 0, Default},
@@ -127,6 +127,6 @@ constexpr Function kFilters[] = {
 
 }  // namespace
 
-std::span<const Function> SelectFilters() { return kFilters; }
+std::span<const Function> SelectFilters() { return kSelectFilters; }
 
 }  // namespace hone::jinja

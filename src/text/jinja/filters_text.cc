@@ -193,7 +193,7 @@ Result<Value> Truncate(Runtime& rt, const Value& self, const Bound& args) {
   return Value::String(kept + end);
 }
 
-constexpr Function kFilters[] = {
+constexpr Function kTextFilters[] = {
     {"capitalize", "", 0, Changed<Capitalize>},
     {"center", "width", 0, Center},
     {"e", "", 0, Escape},
@@ -215,6 +215,6 @@ constexpr Function kFilters[] = {
 
 }  // namespace
 
-std::span<const Function> TextFilters() { return kFilters; }
+std::span<const Function> TextFilters() { return kTextFilters; }
 
 }  // namespace hone::jinja

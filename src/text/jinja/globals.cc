@@ -9,7 +9,7 @@
 namespace hone::jinja {
 namespace {
 
-Result<Value> Range(Runtime& rt, const Value&, const Bound& args) {
+Result<Value> MakeRange(Runtime& rt, const Value&, const Bound& args) {
   if (!args.Has(0)) return TypeError("range expected at least 1 argument, got 0");
   int64_t begin = 0, end = 0, step = 1;
   HONE_TRY(end, rt.AsIndex(args[0], ""));
@@ -165,7 +165,7 @@ constexpr Function kGlobals[] = {
     {"lipsum", "*", 0, Lipsum},
     {"namespace", "*", 0, MakeNamespace},
     {"raise_exception", "message", 1, RaiseException},
-    {"range", "start stop step", 0, Range},
+    {"range", "start stop step", 0, MakeRange},
     {"strftime_now", "format", 1, StrftimeNow},
 };
 

@@ -58,7 +58,7 @@ Result<Value> RFind(Runtime& rt, const Value& self, const Bound& args) {
   HONE_TRY(const int64_t at, FindText(rt, self, args, true));
   return Value::Int(at);
 }
-Result<Value> Index(Runtime& rt, const Value& self, const Bound& args) {
+Result<Value> IndexOf(Runtime& rt, const Value& self, const Bound& args) {
   HONE_TRY(const int64_t at, FindText(rt, self, args, false));
   if (at < 0) return ValueError("substring not found");
   return Value::Int(at);
@@ -76,7 +76,7 @@ int64_t Occurrences(std::string_view text, std::string_view needle) {
   return count;
 }
 
-Result<Value> Count(Runtime& rt, const Value& self, const Bound& args) {
+Result<Value> CountOf(Runtime& rt, const Value& self, const Bound& args) {
   if (!args[0].is_string()) return NeedsString("count", args[0]);
   HONE_TRY(const std::optional<Window> window, MakeWindow(rt, self, args, 1));
   if (!window) return Value::Int(0);
@@ -220,7 +220,7 @@ Result<Value> PartitionEither(Runtime& rt, const Value& self, const Bound& args,
 Result<Value> Partition(Runtime& rt, const Value& self, const Bound& args) { return PartitionEither(rt, self, args, false); }
 Result<Value> RPartition(Runtime& rt, const Value& self, const Bound& args) { return PartitionEither(rt, self, args, true); }
 
-Result<Value> Join(Runtime& rt, const Value& self, const Bound& args) {
+Result<Value> JoinBy(Runtime& rt, const Value& self, const Bound& args) {
   auto items = rt.Iterate(args[0]);
   if (!items) return TypeError("can only join an iterable");
   std::string out;
@@ -284,11 +284,11 @@ Result<Value> RemoveSuffix(Runtime& rt, const Value& self, const Bound& args) {
 }
 
 constexpr Function kMethods[] = {
-    {"count", "sub start end", 1, Count},
+    {"count", "sub start end", 1, CountOf},
     {"endswith", "suffix start end", 1, EndsWith},
     {"find", "sub start end", 1, Find},
-    {"index", "sub start end", 1, Index},
-    {"join", "iterable", 1, Join},
+    {"index", "sub start end", 1, IndexOf},
+    {"join", "iterable", 1, JoinBy},
     {"lstrip", "chars", 0, Strip<true, false>},
     {"partition", "sep", 1, Partition},
     {"removeprefix", "prefix", 1, RemovePrefix},

@@ -8,7 +8,7 @@ namespace hone::jinja {
 namespace {
 
 template <std::string (*kChange)(std::string_view)>
-Result<Value> Changed(Runtime& rt, const Value& self, const Bound&) {
+Result<Value> Reformed(Runtime& rt, const Value& self, const Bound&) {
   HONE_RETURN_IF_ERROR(rt.ChargeBytes(self.as_string().size() * 4));
   return rt.String(kChange(self.as_string()));
 }
@@ -96,7 +96,7 @@ Result<Value> Pad(Runtime& rt, const Value& self, const Bound& args, bool left_s
   for (int64_t i = left; i < margin; ++i) out += fill;
   return rt.String(std::move(out));
 }
-Result<Value> Center(Runtime& rt, const Value& self, const Bound& args) { return Pad(rt, self, args, true, true); }
+Result<Value> Centred(Runtime& rt, const Value& self, const Bound& args) { return Pad(rt, self, args, true, true); }
 Result<Value> LJust(Runtime& rt, const Value& self, const Bound& args) { return Pad(rt, self, args, false, true); }
 Result<Value> RJust(Runtime& rt, const Value& self, const Bound& args) { return Pad(rt, self, args, true, false); }
 
@@ -136,17 +136,17 @@ Result<Value> ExpandTabs(Runtime& rt, const Value& self, const Bound& args) {
   return rt.String(std::move(out));
 }
 
-Result<Value> Format(Runtime& rt, const Value& self, const Bound& args) {
+Result<Value> Formatted(Runtime& rt, const Value& self, const Bound& args) {
   HONE_TRY(std::string text, BraceFormat(rt, self.as_string(), args.all()));
   return rt.String(std::move(text));
 }
 
-constexpr Function kMethods[] = {
-    {"capitalize", "", 0, Changed<Capitalize>},
-    {"casefold", "", 0, Changed<CaseFold>},
-    {"center", "width fillchar", 1, Center},
+constexpr Function kFormMethods[] = {
+    {"capitalize", "", 0, Reformed<Capitalize>},
+    {"casefold", "", 0, Reformed<CaseFold>},
+    {"center", "width fillchar", 1, Centred},
     {"expandtabs", "tabsize", 0, ExpandTabs},
-    {"format", "*", 0, Format},
+    {"format", "*", 0, Formatted},
     {"isalnum", "", 0, All<IsAlnum>},
     {"isalpha", "", 0, All<IsAlpha>},
     {"isascii", "", 0, IsAsciiText},
@@ -160,16 +160,16 @@ constexpr Function kMethods[] = {
     {"istitle", "", 0, IsTitleText},
     {"isupper", "", 0, IsUpperText},
     {"ljust", "width fillchar", 1, LJust},
-    {"lower", "", 0, Changed<ToLower>},
+    {"lower", "", 0, Reformed<ToLower>},
     {"rjust", "width fillchar", 1, RJust},
-    {"swapcase", "", 0, Changed<SwapCase>},
-    {"title", "", 0, Changed<ToTitle>},
-    {"upper", "", 0, Changed<ToUpper>},
+    {"swapcase", "", 0, Reformed<SwapCase>},
+    {"title", "", 0, Reformed<ToTitle>},
+    {"upper", "", 0, Reformed<ToUpper>},
     {"zfill", "width", 1, ZFill},
 };
 
 }  // namespace
 
-std::span<const Function> MoreStringMethods() { return kMethods; }
+std::span<const Function> MoreStringMethods() { return kFormMethods; }
 
 }  // namespace hone::jinja

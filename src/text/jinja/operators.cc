@@ -12,7 +12,7 @@ std::string_view OpName(ExprKind op) { return kOpNames[static_cast<size_t>(op) -
 
 Error Overflow() { return ValueError("integer result does not fit 64 bits"); }
 
-Error Unsupported(ExprKind op, const Value& a, const Value& b) {
+Error UnsupportedOperands(ExprKind op, const Value& a, const Value& b) {
   return TypeError("unsupported operand type(s) for " + std::string(OpName(op)) + ": '" + TypeName(a) + "' and '" + TypeName(b) + "'");
 }
 
@@ -145,7 +145,7 @@ Result<Value> Add(Runtime& rt, const Value& a, const Value& b) {
     out.insert(out.end(), b.items().begin(), b.items().end());
     return a.is(Kind::kList) ? rt.List(std::move(out)) : rt.Tuple(std::move(out));
   }
-  return Unsupported(ExprKind::kAdd, a, b);
+  return UnsupportedOperands(ExprKind::kAdd, a, b);
 }
 
 }  // namespace
@@ -307,7 +307,7 @@ Result<Value> Runtime::Arithmetic(ExprKind op, const Value& a, const Value& b) {
     if (repeats(a)) return TypeError("can't multiply sequence by non-int of type '" + TypeName(b) + "'");
     if (repeats(b)) return TypeError("can't multiply sequence by non-int of type '" + TypeName(a) + "'");
   }
-  return Unsupported(op, a, b);
+  return UnsupportedOperands(op, a, b);
 }
 
 Result<Value> Runtime::Negate(const Value& value, bool plus) {
