@@ -156,7 +156,11 @@ class Parser {
     if (c == '0' && !(more() && chars_[at_] >= '0' && chars_[at_] <= '9')) return CharSet{{0, 0}};
     if (c == 'b' && in_class) return CharSet{{'\b', '\b'}};
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (letter) return Cannot(std::string("the escape \"\\") + static_cast<char>(c) + "\" is");
+    if (letter) {
+      std::string escape = "the escape \"\\?\" is";
+      escape[escape.find('?')] = static_cast<char>(c);
+      return Cannot(escape);
+    }
     return CharSet{{c, c}};
   }
 
