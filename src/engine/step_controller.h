@@ -7,9 +7,19 @@
 // Model: ms = w0 + w1 * decodes + w2 * prompt tokens + w3 * (sum of their positions), fitted by recursive least squares
 // that forgets (a step counts half after about 35 more). The last term is attention: the tokens of a long prompt get
 // dearer as it goes on.
+//
+// The model is the mean, but clients feel the late steps. So a chunk beside streams is sized for a step as late as the latest of
+// the last kRemembered like it, by the ratio of its time to what the model of today says: one late step is enough to make the
+// next ones smaller. If lateness comes in no particular order, the next step is the latest of them all with a chance of 1 in
+// kRemembered + 1, whatever the machine's noise looks like. A step that would have been late with no prompt in it (the machine
+// stood still) teaches nothing about chunks: it makes them careful for kCareful steps, in case everything got slower, and is
+// forgotten. What the streams take alone is only learned from steps of streams alone: while there are none, it is not believed to
+// grow by more than kMostGrown, or a machine that gets slower would be taken for slower streams.
 #pragma once
 
 #include <array>
+#include <deque>
+#include <optional>
 
 #include "engine/scheduler.h"
 
@@ -36,18 +46,28 @@ class StepController {
   static constexpr int kMinChunk = 16;       // a prompt always moves; less would not be cheaper
   static constexpr int kColdChunk = 64;      // before anything is known
   static constexpr double kIdleStretch = 10;
+  static constexpr int kRemembered = 256;     // steps with prompt tokens beside streams
+  static constexpr int kCareful = 16;         // of the last of them
+  static constexpr double kMostGrown = 1.5;
+  static constexpr double kAssumedLate = 1.2;  // the latest of them all before any is known; fades as they are
 
  private:
   static constexpr int kTerms = 4;
   using Vector = std::array<double, kTerms>;
   static Vector Features(int decodes, int prompt_tokens, double positions);
+  static double Predict(const Vector& weights, const Vector& features);
+  double Alone(int decodes) const;
+  void Fit(const StepCost& step);
+  double Lateness() const;
 
   const double target_ms_;
   const int most_tokens_;
   Vector weights_{};
+  std::optional<Vector> weights_alone_;  // as they were after the last step of streams alone
   std::array<Vector, kTerms> covariance_{};
   int observed_ = 0;      // steps
   int largest_chunk_ = 0;  // so far: the model is not trusted far beyond what it has seen
+  std::deque<StepCost> beside_;  // the last with prompt tokens beside streams, oldest first, at most kRemembered
 };
 
 }  // namespace hone
