@@ -30,7 +30,7 @@ RoofFigure Lowest(const std::vector<double>& times) {
   return {*std::min_element(times.begin(), times.end()), Median(times)};
 }
 
-std::vector<double> Rounds(const Clock& clock, int most, const std::function<double()>& round) {
+std::vector<double> TimedRounds(const Clock& clock, int most, const std::function<double()>& round) {
   const double start_s = clock.Now();
   std::vector<double> figures;
   while (static_cast<int>(figures.size()) < most &&
@@ -159,7 +159,7 @@ Roof MeasureRoof(const Runtime& runtime, const std::function<void(double share)>
   for (const int count : counts) {
     ThreadPool threads(count);
     probe.ReadGbs(threads);  // wakes the threads, maps the pages
-    roof.read_gbs[count] = Highest(Rounds(*runtime.clock, kReadRounds, [&] { return probe.ReadGbs(threads); }));
+    roof.read_gbs[count] = Highest(TimedRounds(*runtime.clock, kReadRounds, [&] { return probe.ReadGbs(threads); }));
     step();
   }
   for (const ComputeUnit unit : kComputeUnits) {
@@ -167,16 +167,16 @@ Roof MeasureRoof(const Runtime& runtime, const std::function<void(double share)>
       roof.excluded[unit] = *std::move(why);
     } else {
       probe.Gops(unit);  // the clock changes with the width of the vectors
-      roof.gops[unit] = Highest(Rounds(*runtime.clock, kComputeRounds, [&] { return probe.Gops(unit); }));
+      roof.gops[unit] = Highest(TimedRounds(*runtime.clock, kComputeRounds, [&] { return probe.Gops(unit); }));
     }
     step();
   }
 
   const int barriers = TimesOfRound(kBarriers, BarrierNs(runtime, kTrial) * 1e-9 * kTrial);
-  roof.barrier_ns = Lowest(Rounds(*runtime.clock, kBarrierRounds, [&] { return BarrierNs(runtime, barriers); }));
+  roof.barrier_ns = Lowest(TimedRounds(*runtime.clock, kBarrierRounds, [&] { return BarrierNs(runtime, barriers); }));
   step();
   const int forks = TimesOfRound(kForkJoins, ForkJoinNs(runtime, kTrial) * 1e-9 * kTrial);
-  roof.fork_join_ns = Lowest(Rounds(*runtime.clock, kBarrierRounds, [&] { return ForkJoinNs(runtime, forks); }));
+  roof.fork_join_ns = Lowest(TimedRounds(*runtime.clock, kBarrierRounds, [&] { return ForkJoinNs(runtime, forks); }));
   step();
   roof.measured_s = runtime.clock->Now() - start_s;
   return roof;
