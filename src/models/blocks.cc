@@ -103,6 +103,7 @@ std::span<const MatmulJob> InOrder(Step& step, std::span<const MatmulJob> jobs) 
 void Run(Step& step, std::span<const MatmulJob> jobs, const MatmulExtra& extra, std::span<const AdapterRows> adapters) {
   if (const InputWatch* watch = step.scratch.watch; watch != nullptr) [[unlikely]] {
     for (const MatmulJob& job : jobs) watch->observer(watch->names.at(job.weight), job.x, job.x_stride, job.m, job.weight->k());
+    if (watch->only_inputs && !jobs.empty() && watch->names.at(jobs.front().weight).find(".ffn_down") != std::string::npos) return;
   }
   Matmul(InOrder(step, jobs), step.scratch.matmul, *step.runtime.threads, extra);
   AddLowRank(jobs, adapters, step.scratch.low_rank, step.scratch.matmul, step.runtime);

@@ -37,6 +37,7 @@ struct RopeTables {
 struct InputWatch {
   InputObserver observer;
   std::unordered_map<const PackedMatrix*, std::string> names;
+  bool only_inputs = false;  // products of ffn_down, which no other matrix of the layer reads, are left out
 };
 
 // Working memory of a step, made once for max_rows rows.

@@ -58,12 +58,14 @@ Result<void> LayerWalk::Load(int layer, const std::function<TensorView(const Wei
   return {};
 }
 
-void LayerWalk::Run(float* x, int rows, const KvLayers& kv, const int32_t* blocks, const InputObserver& observer) {
+void LayerWalk::Run(float* x, int rows, const KvLayers& kv, const int32_t* blocks, const InputObserver& observer,
+                    bool only_inputs) {
   HONE_CHECK(layer_.config != nullptr && rows > 0);
   const SequenceRows sequence{.rows = rows, .final_length = rows, .blocks = blocks};
   const std::vector<int32_t> unread(rows);  // a layer does not look at tokens
   const ForwardBatch batch{.tokens = unread, .sequences = {&sequence, 1}, .logit_rows = {}};
   watch_.observer = observer;
+  watch_.only_inputs = only_inputs;
   scratch_.watch = observer ? &watch_ : nullptr;
   Step step = BeginStep(config_, runtime_, batch, kv, ropes_, scratch_);
   std::memcpy(step.x, x, static_cast<size_t>(rows) * config_.width * sizeof(float));

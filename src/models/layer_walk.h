@@ -38,8 +38,9 @@ class LayerWalk {
   Result<void> Load(int layer, const std::function<TensorView(const Weight&)>& replace);
   // x[rows][D]: the residual stream of one sequence, before the loaded layer and after it. `kv` and `blocks` (a block
   // table for `rows` positions) hold the layer's keys and values during the call; View is asked for the layer's index.
-  // `observer` sees inputs of matrices by canonical name; may be empty. REQUIRES: rows <= max_rows.
-  void Run(float* x, int rows, const KvLayers& kv, const int32_t* blocks, const InputObserver& observer);
+  // `observer` sees inputs of matrices by canonical name; may be empty. With `only_inputs` nothing but them is wanted, and what
+  // becomes of x means nothing. REQUIRES: rows <= max_rows.
+  void Run(float* x, int rows, const KvLayers& kv, const int32_t* blocks, const InputObserver& observer, bool only_inputs = false);
   // out[rows][D]: what the output matrix reads after the last layer's x. Loads nothing but the norm.
   void FinalNorm(const float* x, int rows, float* out);
   // `output`: [V, D] in place of the file's matrix (empty: the file's), read now.

@@ -65,12 +65,7 @@ class SensitivityJob {
       const TensorView view = table.view();
       HONE_TRY(probe.stream, LayerStream::Make(walk_, windows, Stream(&view)));
     }
-    const int layers = walk_.config().layers;
-    for (int layer = 0; layer < layers; ++layer) {
-      if (options_.progress && !options_.progress(0.9 * layer / layers))
-        return Error{ErrorCode::kCancelled, "stopped; nothing was written"};
-      HONE_RETURN_IF_ERROR(RunLayer(layer));
-    }
+    for (layer_ = 0; layer_ < walk_.config().layers; ++layer_) HONE_RETURN_IF_ERROR(RunLayer(layer_));
     HONE_RETURN_IF_ERROR(Compare());
     for (size_t i = 0; i < probes_.size(); ++i)
       measured.groups.push_back({probes_[i].tensors, sums_[i] / static_cast<double>(measured.tokens)});
@@ -162,12 +157,25 @@ class SensitivityJob {
     return tensor;
   }
 
-  static void AdvanceAll(LayerStream& stream) {
-    for (size_t c = 0; c < stream.chunks(); ++c) stream.Advance(c);
+  Result<void> Tell(double share) const {
+    if (!options_.progress || options_.progress(share)) return {};
+    return Error{ErrorCode::kCancelled, "stopped; nothing was written"};
+  }
+
+  // One of the streams of a layer.
+  Result<void> AdvanceAll(LayerStream& stream) {
+    for (size_t c = 0; c < stream.chunks(); ++c) {
+      const double done = static_cast<double>(advanced_) / static_cast<double>(probes_.size() + 1);
+      HONE_RETURN_IF_ERROR(Tell(0.9 * (layer_ + done) / walk_.config().layers));
+      stream.Advance(c);
+    }
+    ++advanced_;
+    return {};
   }
 
   // Streams with matrices of this layer first, each through its own form of it; then all others and the original.
   Result<void> RunLayer(int layer) {
+    advanced_ = 0;
     for (Probe& probe : probes_) {
       if (!probe.layers.contains(layer)) continue;
       std::map<std::string, Tensor> replaced;
@@ -185,12 +193,12 @@ class SensitivityJob {
       if (probe.stream == nullptr) {
         HONE_TRY(probe.stream, base_->Duplicate());
       }
-      AdvanceAll(*probe.stream);
+      HONE_RETURN_IF_ERROR(AdvanceAll(*probe.stream));
     }
     HONE_RETURN_IF_ERROR(walk_.Load(layer, nullptr));
-    AdvanceAll(*base_);
+    HONE_RETURN_IF_ERROR(AdvanceAll(*base_));
     for (Probe& probe : probes_) {
-      if (probe.stream != nullptr && !probe.layers.contains(layer)) AdvanceAll(*probe.stream);
+      if (probe.stream != nullptr && !probe.layers.contains(layer)) HONE_RETURN_IF_ERROR(AdvanceAll(*probe.stream));
     }
     return {};
   }
@@ -216,8 +224,7 @@ class SensitivityJob {
       }
       for (int first = 0; first < rows; first += kPieceRows) {
         const int count = std::min(kPieceRows, rows - first);
-        if (options_.progress && !options_.progress(0.9 + 0.1 * static_cast<double>(c) / static_cast<double>(base_->chunks())))
-          return Error{ErrorCode::kCancelled, "stopped; nothing was written"};
+        HONE_RETURN_IF_ERROR(Tell(0.9 + 0.1 * static_cast<double>(c) / static_cast<double>(base_->chunks())));
         walk_.Logits(head, x.data() + first * width, count, base.data());
         for (size_t i = 0; i < probes_.size(); ++i) {
           const std::vector<float>& from = probes_[i].stream != nullptr ? streams[i] : x;
@@ -242,6 +249,8 @@ class SensitivityJob {
   const Runtime& runtime_;
   std::map<std::string, std::vector<const Weight*>> by_tensor_;
   std::vector<Probe> probes_;
+  int layer_ = 0;
+  size_t advanced_ = 0;  // streams of the layer
   std::unique_ptr<LayerStream> base_;
   std::vector<double> sums_;  // of each probe, over all tokens
 };

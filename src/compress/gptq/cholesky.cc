@@ -1,11 +1,13 @@
 // H reversed in both directions has the lower factor L = J R J, so R comes from an ordinary Cholesky, and U = J L^-1 J.
-// Both steps go by blocks of 128 columns: a small triangle on one thread, then products (kernels/dense) over all the
-// rest, dealt out in tiles.
+// Both steps go by blocks of 128 columns: a small triangle and its inverse on one thread, then products (kernels/dense) over
+// all the rest, dealt out in tiles.
 #include "compress/gptq/cholesky.h"
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "base/check.h"
 #include "kernels/dense/subtract.h"
 
 namespace hone {
@@ -34,10 +36,25 @@ void ForTiles(ThreadPool& threads, int64_t begin, int64_t end, Fn fn) {
   });
 }
 
+// -L^-1 of the lower triangle of `size` rows at a, [kBlock][kBlock] with zeros above.
+void InvertTriangle(const double* a, int64_t n, int64_t size, std::vector<double>* inverse) {
+  std::vector<double>& to = *inverse;
+  std::fill(to.begin(), to.end(), 0.0);
+  for (int64_t j = 0; j < size; ++j) {
+    to[j * kBlock + j] = -1 / a[j * n + j];
+    for (int64_t i = j + 1; i < size; ++i) {
+      double sum = 0;
+      for (int64_t k = j; k < i; ++k) sum += a[i * n + k] * to[k * kBlock + j];
+      to[i * kBlock + j] = -sum / a[i * n + i];
+    }
+  }
+}
+
 // In place: the lower triangle of a becomes L; what is above the diagonal is lost.
-bool Factor(std::vector<double>& a, int64_t n, ThreadPool& threads, Isa isa) {
+bool Factor(double* a, int64_t n, ThreadPool& threads, Isa isa) {
+  std::vector<double> inverse(kBlock * kBlock);
   for (int64_t first = 0; first < n; first += kBlock) {
-    const int64_t last = std::min(n, first + kBlock);
+    const int64_t last = std::min(n, first + kBlock), size = last - first;
     for (int64_t j = first; j < last; ++j) {
       double* row = &a[j * n];
       for (int64_t k = first; k < j; ++k)
@@ -46,12 +63,24 @@ bool Factor(std::vector<double>& a, int64_t n, ThreadPool& threads, Isa isa) {
       if (!(pivot > 0) || !std::isfinite(pivot)) return false;
       row[j] = std::sqrt(pivot);
     }
-    ForTiles(threads, last, n, [&](int64_t begin, int64_t end) {
+    if (last < n) InvertTriangle(&a[first * n + first], n, size, &inverse);
+    ForTiles(threads, last, n, [&](int64_t begin, int64_t end) {  // A L^-T
+      std::vector<double> before(static_cast<size_t>((end - begin) * size));
       for (int64_t r = begin; r < end; ++r) {
-        double* row = &a[r * n];
-        for (int64_t k = first; k < last; ++k)
-          row[k] = (row[k] - Dot(row + first, &a[k * n] + first, k - first)) / a[k * n + k];
+        std::copy_n(&a[r * n + first], size, &before[(r - begin) * size]);
+        std::fill_n(&a[r * n + first], size, 0.0);
       }
+      SubtractProduct(SubtractArgs<double>{.m = end - begin,
+                                           .n = size,
+                                           .k = size,
+                                           .a = before.data(),
+                                           .a_row = size,
+                                           .b = inverse.data(),
+                                           .b_row = 1,
+                                           .b_column = kBlock,
+                                           .c = &a[begin * n + first],
+                                           .c_row = n},
+                      isa);
     });
     // What is right of the block loses the block's part.
     ForTiles(threads, last, n, [&](int64_t begin, int64_t end) {
@@ -72,7 +101,7 @@ bool Factor(std::vector<double>& a, int64_t n, ThreadPool& threads, Isa isa) {
 }
 
 // In place: the lower triangle L becomes L^-1, zeros above. Row by row of blocks: X_i = -L_ii^-1 (L_i,<i X_<i).
-void Invert(std::vector<double>& a, int64_t n, ThreadPool& threads, Isa isa) {
+void Invert(double* a, int64_t n, ThreadPool& threads, Isa isa) {
   threads.ParallelFor(static_cast<size_t>(n), 64, [&](size_t begin, size_t end) {
     for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end); ++r)
       std::fill(&a[r * n] + r + 1, &a[r * n] + n, 0.0);
@@ -81,16 +110,7 @@ void Invert(std::vector<double>& a, int64_t n, ThreadPool& threads, Isa isa) {
   for (int64_t first = 0; first < n; first += kBlock) {
     const int64_t size = std::min(kBlock, n - first);
     for (int64_t r = 0; r < size; ++r) std::copy_n(&a[(first + r) * n], first, &before[r * n]);
-    // The inverse of the triangle on the diagonal, its sign turned.
-    std::fill(inverse.begin(), inverse.end(), 0.0);
-    for (int64_t j = 0; j < size; ++j) {
-      inverse[j * kBlock + j] = -1 / a[(first + j) * n + first + j];
-      for (int64_t i = j + 1; i < size; ++i) {
-        double sum = 0;
-        for (int64_t k = j; k < i; ++k) sum += a[(first + i) * n + first + k] * inverse[k * kBlock + j];
-        inverse[i * kBlock + j] = -sum / a[(first + i) * n + first + i];
-      }
-    }
+    InvertTriangle(&a[first * n + first], n, size, &inverse);
     ForTiles(threads, 0, first, [&](int64_t begin, int64_t end) {
       std::vector<double> product(static_cast<size_t>(size * (end - begin)));  // minus L_i,<i X_<i
       SubtractProduct(SubtractArgs<double>{.m = size,
@@ -123,8 +143,9 @@ void Invert(std::vector<double>& a, int64_t n, ThreadPool& threads, Isa isa) {
 
 }  // namespace
 
-bool InverseFactor(std::vector<double>* h, int64_t n, ThreadPool& threads, Isa isa) {
-  std::vector<double>& a = *h;
+bool InverseFactor(std::span<double> h, int64_t n, ThreadPool& threads, Isa isa) {
+  HONE_CHECK(static_cast<int64_t>(h.size()) == n * n);
+  double* a = h.data();
   // J H J, in its lower triangle: H reflected at the other diagonal.
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j <= i; ++j) {
@@ -135,7 +156,7 @@ bool InverseFactor(std::vector<double>* h, int64_t n, ThreadPool& threads, Isa i
   if (!Factor(a, n, threads, isa)) return false;
   Invert(a, n, threads, isa);
   // J L^-1 J: turned by half, in place.
-  std::reverse(a.begin(), a.begin() + n * n);
+  std::reverse(h.begin(), h.end());
   return true;
 }
 

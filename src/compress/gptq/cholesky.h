@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "base/cpu.h"
 #include "base/threads.h"
@@ -12,6 +12,6 @@ namespace hone {
 // In place, in double: of `h` [n, n], row-major, only the lower triangle is read; it becomes U, with zeros below the
 // diagonal. False where H is not positive definite (or holds NaN), and then `h` is of no use. n^3 / 3 multiplications: H
 // = R R^T with R upper, U = R^-1. The bits do not depend on the number of threads.
-bool InverseFactor(std::vector<double>* h, int64_t n, ThreadPool& threads, Isa isa = Isa::kScalar);
+bool InverseFactor(std::span<double> h, int64_t n, ThreadPool& threads, Isa isa = Isa::kScalar);
 
 }  // namespace hone

@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
+#include "base/check.h"
 #include "base/random.h"
 #include "base/test_shared.h"
 #include "compress/gptq/cholesky.h"
@@ -15,14 +19,14 @@
 namespace hone {
 namespace {
 
-std::vector<float> Halves(const TensorView& view) {
+std::vector<float> HalvesOf(const TensorView& view) {
   std::vector<float> out(view.shape.elements());
   for (size_t i = 0; i < out.size(); ++i)
     out[i] = view.type == DType::kF32 ? view.as<float>()[i] : F16ToF32(view.as<uint16_t>()[i]);
   return out;
 }
 
-std::vector<float> SecondMoments(const std::vector<float>& x, int64_t columns) {
+std::vector<float> SumsOfProducts(const std::vector<float>& x, int64_t columns) {
   std::vector<double> sum(static_cast<size_t>(columns * columns));
   for (size_t t = 0; t < x.size() / columns; ++t) {
     for (int64_t i = 0; i < columns; ++i) {
@@ -59,7 +63,7 @@ std::vector<float> Dequantize(const GptqResult& result, int64_t rows) {
 
 TEST(Cholesky, FactorOfTheInverse) {
   Rng rng(11);
-  for (const int64_t n : {1, 2, 127, 128, 129, 290}) {
+  for (const int64_t n : {1, 2, 127, 128, 129, 290, 641}) {
     const Isa isa = n % 2 == 0 ? ReadCpuFacts().best_isa() : Isa::kScalar;
     std::vector<double> a(n * n), h(n * n), u;
     for (double& v : a) v = rng.Uniform() - 0.5;
@@ -71,7 +75,7 @@ TEST(Cholesky, FactorOfTheInverse) {
     }
     ThreadPool threads(2);
     u = h;
-    ASSERT_TRUE(InverseFactor(&u, n, threads, isa)) << n;
+    ASSERT_TRUE(InverseFactor(u, n, threads, isa)) << n;
     // U^T U H = I.
     std::vector<double> uh(n * n);
     for (int64_t i = 0; i < n; ++i) {
@@ -89,9 +93,18 @@ TEST(Cholesky, FactorOfTheInverse) {
     for (const double bad : {-1.0, std::nan("")}) {
       u = h;
       u[n * n - 1] = bad;
-      EXPECT_FALSE(InverseFactor(&u, n, threads, isa)) << n;
+      EXPECT_FALSE(InverseFactor(u, n, threads, isa)) << n;
     }
   }
+}
+
+// "loss" of a case of the manifest.
+double GoldenLoss(const std::string& manifest, const std::string& name) {
+  std::ifstream in(manifest);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  const size_t at = text.find("\"" + name + "\""), loss = text.find("\"loss\":", at);
+  HONE_CHECK(at != std::string::npos && loss != std::string::npos);
+  return std::strtod(text.c_str() + loss + 7, nullptr);
 }
 
 TEST(Gptq, SameAsTheAuthorsCode) {
@@ -107,9 +120,9 @@ TEST(Gptq, SameAsTheAuthorsCode) {
     const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
     const TensorView& weight = (*layer)->FindTensor("weight")->view;
     const int64_t rows = weight.shape[0], columns = weight.shape[1];
-    const std::vector<float> w = Halves(weight), x = Halves((*layer)->FindTensor("x")->view);
+    const std::vector<float> w = HalvesOf(weight), x = HalvesOf((*layer)->FindTensor("x")->view);
     const NamedTensor* stored = (*layer)->FindTensor("h");
-    const std::vector<float> h = stored != nullptr ? Halves(stored->view) : SecondMoments(x, columns);
+    const std::vector<float> h = stored != nullptr ? HalvesOf(stored->view) : SumsOfProducts(x, columns);
     GptqOptions options;
     options.grid.bits = name[name.find("-b") + 2] - '0';
     options.grid.symmetric = !has("asym");
@@ -141,6 +154,10 @@ TEST(Gptq, SameAsTheAuthorsCode) {
     const double error = OutputError(w, Dequantize(got, rows), rows, h),
                  golden_error = OutputError(w, Dequantize(wanted, rows), rows, h);
     EXPECT_NEAR(error, golden_error, 0.02 * golden_error) << name;
+    // The authors' loss is of their H, 2 / sequences times the sum of products.
+    const double sequences = static_cast<double>((*layer)->FindTensor("x")->view.shape[0]);
+    const double loss = got.loss * (stored != nullptr ? 1 : 2 / sequences), golden_loss = GoldenLoss(folder + ".json", name);
+    EXPECT_NEAR(loss, golden_loss, 0.02 * golden_loss) << name;
     EXPECT_EQ(got.fallback, GptqFallback::kNone);
     ++cases;
   }
@@ -156,7 +173,7 @@ TEST(Obq, SameOrderAndCodesAsTheAuthorsCode) {
     const auto file = SafetensorsFile::Open(folder + "/" + name + ".safetensors");
     ASSERT_TRUE(file);
     const auto view = [&](const char* tensor) -> const TensorView& { return (*file)->FindTensor(tensor)->view; };
-    const std::vector<float> w = Halves(view("weight"));
+    const std::vector<float> w = HalvesOf(view("weight"));
     const int64_t rows = view("weight").shape[0], n = view("weight").shape[1];
     const GridSpec spec{.rule = GridRule::kGptq, .bits = bits, .symmetric = symmetric};
     int different = 0;
@@ -206,7 +223,7 @@ TEST(Gptq, GroupAwareOrderKeepsGroupsWholeAndHelps) {
     double shared = rng.Uniform() - 0.5;
     for (int64_t i = 0; i < n; ++i) x[t * n + i] = static_cast<float>((rng.Uniform() - 0.5 + shared) * (1 + i % 7));
   }
-  const std::vector<float> h = SecondMoments(x, n);
+  const std::vector<float> h = SumsOfProducts(x, n);
   GptqOptions options{.grid = {.rule = GridRule::kGptq, .bits = 3}, .group = 32, .order = ColumnOrder::kGroupAware};
   const GptqResult got = QuantizeGptq(w, rows, h, options, threads);
   for (int64_t i = 0; i < n; ++i) EXPECT_EQ(got.group_of[i], i / 32);

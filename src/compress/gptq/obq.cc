@@ -14,7 +14,7 @@ std::vector<int> QuantizeObqRow(const GridSpec& spec, const Grid& grid, std::spa
   // H^-1 = U^T U.
   ThreadPool alone(1);
   std::vector<double> u(h.begin(), h.end());
-  HONE_CHECK(InverseFactor(&u, n, alone), "H is not positive definite");
+  HONE_CHECK(InverseFactor(u, n, alone), "H is not positive definite");
   std::vector<double> inverse(static_cast<size_t>(n) * n);
   for (int i = 0; i < n; ++i) {
     for (int j = 0; j < n; ++j) {

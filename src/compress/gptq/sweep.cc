@@ -42,7 +42,7 @@ std::vector<int32_t> MakeOrder(ColumnOrder kind, int64_t group, const std::vecto
 class Sweep {
  public:
   Sweep(std::span<const float> w, int64_t rows, const GptqFactor& factor, const SweepOptions& options)
-      : w_(w), columns_(factor.columns), factor_(factor), options_(options), chain_(!factor.u.empty()) {
+      : w_(w), columns_(factor.columns), factor_(factor), options_(options), u_(factor.u.as<float>()), chain_(u_ != nullptr) {
     HONE_CHECK(static_cast<int64_t>(w.size()) == rows * columns_);
     HONE_CHECK(!options.fresh || options.span == 0 || options.block % options.span == 0);
   }
@@ -68,7 +68,7 @@ class Sweep {
                                           .k = n,
                                           .a = errors.data(),
                                           .a_row = options_.block,
-                                          .b = &factor_.u[begin * columns_ + begin + n],
+                                          .b = &u_[begin * columns_ + begin + n],
                                           .b_row = columns_,
                                           .c = &w[begin + n],
                                           .c_row = columns_},
@@ -91,7 +91,7 @@ class Sweep {
         loss += static_cast<double>(e) * e / 2;
         continue;
       }
-      const float* factor = &factor_.u[at * columns_ + begin];
+      const float* factor = &u_[at * columns_ + begin];
       const float d = factor[i];
       loss += static_cast<double>(e) * e / (static_cast<double>(d) * d) / 2;
       const float error = e / d;
@@ -105,6 +105,7 @@ class Sweep {
   const int64_t columns_;
   const GptqFactor& factor_;
   const SweepOptions& options_;
+  const float* const u_;
   const bool chain_;  // errors are passed on
 };
 
@@ -132,7 +133,8 @@ GptqFactor MakeGptqFactor(std::span<const float> h, int64_t columns, ColumnOrder
   }
   factor.order = MakeOrder(order, group, diagonal);
   const double mean = std::accumulate(diagonal.begin(), diagonal.end(), 0.0) / static_cast<double>(columns);
-  std::vector<double> u(static_cast<size_t>(columns * columns));
+  Buffer memory(static_cast<size_t>(columns * columns) * sizeof(double));
+  const std::span<double> u{memory.as<double>(), static_cast<size_t>(columns * columns)};
   for (const double step : kDampingSteps) {
     factor.damping = damping * step;
     threads.ParallelFor(static_cast<size_t>(columns), 16, [&](size_t begin, size_t end) {
@@ -145,8 +147,11 @@ GptqFactor MakeGptqFactor(std::span<const float> h, int64_t columns, ColumnOrder
         u[i * columns + i] = diagonal[a] + factor.damping * mean;
       }
     });
-    if (!InverseFactor(&u, columns, threads, isa)) continue;
-    factor.u.assign(u.begin(), u.end());
+    if (!InverseFactor(u, columns, threads, isa)) continue;
+    factor.u = Buffer(u.size() * sizeof(float));
+    threads.ParallelFor(u.size(), 4096, [&](size_t begin, size_t end) {
+      std::copy(u.begin() + begin, u.begin() + end, factor.u.as<float>() + begin);
+    });
     factor.fallback = step == 1 ? GptqFallback::kNone : GptqFallback::kMoreDamping;
     for (int64_t i = 0; i < columns; ++i) {
       const double d = u[i * columns + i];

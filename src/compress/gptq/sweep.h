@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "base/memory.h"
 #include "base/threads.h"
 
 namespace hone {
@@ -25,7 +26,7 @@ enum class GptqFallback : uint8_t { kNone, kMoreDamping, kRounding };
 // What all matrices with the same inputs share.
 struct GptqFactor {
   int64_t columns = 0;
-  std::vector<float> u;            // [columns, columns] in processing order, U^T U = (H + damping)^-1, zeros below
+  Buffer u;                        // F32 [columns, columns] in processing order, U^T U = (H + damping)^-1, zeros below
   std::vector<int32_t> order;      // [columns]: which column is taken at each place
   std::vector<bool> dead;          // inputs that are always zero: their weights become zero
   std::vector<float> importance;   // [columns], natural order: what a squared error of the column costs, 1 / U_ii^2

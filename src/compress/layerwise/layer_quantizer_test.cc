@@ -68,7 +68,7 @@ TEST_F(LayerwiseTest, SecondMomentsAreTheSumsOfProducts) {
       Runtime runtime = runtime_;
       runtime.isa = isa;
       SecondMoments moments(columns, runtime);
-      for (int64_t t = 0; t < tokens; t += 70) moments.Add(&x[t * stride], stride, std::min<int64_t>(70, tokens - t));
+      for (int64_t t = 0; t < tokens; t += 71) moments.Add(&x[t * stride], stride, std::min<int64_t>(71, tokens - t));
       moments.Finish();
       EXPECT_EQ(moments.tokens(), static_cast<uint64_t>(tokens));
       EXPECT_TRUE(moments.finite());
@@ -182,10 +182,14 @@ TEST_F(LayerwiseTest, WorkIsCountedForPlans) {
   std::vector<LayerUnit> units(3);
   for (LayerUnit& unit : units) unit.view.shape = Shape{4, 10};
   units[0].input = units[1].input = "qkv";
+  units[0].parts = units[2].parts = {"blk.0.attn_q.weight"};
+  units[1].parts = {"blk.0.ffn_down.weight"};
   units[2].input = "o";
   units[2].expert = true;
   const LayerwiseWork work = CountLayerwiseWork(units, 100);
-  EXPECT_EQ(work.products, 2 * (2 * 100 * 4 * 10) + 100 * 100 / 2);  // two matrices twice, one sum of products
+  EXPECT_EQ(work.forward, (2 + 1) * (100 * 4 * 10));  // the last once
+  EXPECT_EQ(work.moments, 100 * 100 / 2);
+  EXPECT_EQ(work.rounded, 3 * 4 * 10);
   EXPECT_EQ(work.factors, 2 * 1000);
   EXPECT_EQ(work.sweeps, 3 * 4 * 100 / 2);
   EXPECT_GT(EstimateLayerwiseSeconds(units, 100, runtime_), 0);

@@ -146,13 +146,15 @@ void LayerStream::Look(size_t chunk, const InputObserver& observer, const std::v
   } else {
     Read(chunk, copy_.data());
   }
-  walk_.Run(copy_.data(), chunk_rows_[chunk], OneLayer(cache_), blocks_.data(), observer);
+  walk_.Run(copy_.data(), chunk_rows_[chunk], OneLayer(cache_), blocks_.data(), observer, true);
 }
 
 void LayerStream::Advance(size_t chunk, const InputObserver& observer) {
   if (fd_ < 0)
     return walk_.Run(x_.data() + first(chunk), chunk_rows_[chunk], OneLayer(cache_), blocks_.data(), observer);
-  Look(chunk, observer);
+  copy_.resize(numbers(chunk));
+  Read(chunk, copy_.data());
+  walk_.Run(copy_.data(), chunk_rows_[chunk], OneLayer(cache_), blocks_.data(), observer);
   Write(chunk, copy_.data());
 }
 

@@ -41,8 +41,8 @@ class LayerStream {
   uint64_t dropped_tokens() const { return dropped_tokens_; }
   int rows(size_t chunk) const { return chunk_rows_[chunk]; }
 
-  // Runs a chunk through the layer that the walk has loaded. Look leaves the stream where it is (or takes it from where
-  // Copy found it); Advance moves it on.
+  // Runs a chunk through the layer that the walk has loaded. Look only shows inputs, and leaves the stream where it is (or takes
+  // it from where Copy found it); Advance moves it on.
   void Look(size_t chunk, const InputObserver& observer, const std::vector<float>* from = nullptr);
   void Advance(size_t chunk, const InputObserver& observer = nullptr);
 

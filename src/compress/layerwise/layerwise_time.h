@@ -1,5 +1,5 @@
-// How long quantising layer by layer will take, from a sample of its three kinds of work on this machine: products of many
-// rows (forward passes and second moments), factors of second moments, the sweep over columns.
+// How long quantising layer by layer will take, from a sample of its kinds of work on this machine: forward passes, sums of
+// second moments, their factors, the sweep over columns.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ double EstimateLayerwiseSeconds(const std::vector<LayerUnit>& units, uint64_t to
 
 // Operations (multiply and add as one) of each kind. Exposed for tests.
 struct LayerwiseWork {
-  double products = 0, factors = 0, sweeps = 0;
+  double forward = 0, moments = 0, factors = 0;
+  double rounded = 0, sweeps = 0;  // weights that are rounded (scales searched too), and what their errors do to others
 };
 LayerwiseWork CountLayerwiseWork(const std::vector<LayerUnit>& units, uint64_t tokens);
 

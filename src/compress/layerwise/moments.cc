@@ -1,10 +1,11 @@
-// See moments.h. H is made in strips of columns: each multiplies only the rows from its diagonal on.
+// See moments.h. On kernels/matmul H is made in strips of columns: each multiplies only the rows from its diagonal on.
 #include "compress/layerwise/moments.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
+#include "kernels/dense/second_moments.h"
 #include "tensor/float16.h"
 
 namespace hone {
@@ -23,13 +24,47 @@ uint64_t SecondMoments::BytesFor(int64_t columns) {
 SecondMoments::SecondMoments(int64_t columns, const Runtime& runtime)
     : columns_(columns),
       runtime_(runtime),
+      pairs_(runtime.isa < Isa::kAmx && CanAddSecondMoments(*runtime.cpu, runtime.isa)),
       half_(runtime.isa >= Isa::kAmx),
-      h_(static_cast<size_t>(columns * columns)),
-      turned_(static_cast<size_t>(columns * kTokensTogether)),
-      turned_half_(half_ ? turned_.size() : 0) {}
+      h_(static_cast<size_t>(columns * columns) * sizeof(float)),
+      turned_(pairs_ ? 0 : static_cast<size_t>(columns * kTokensTogether)),
+      turned_half_(half_ ? turned_.size() : 0),
+      words_(pairs_ ? static_cast<size_t>(panels() * kMomentsPanel * kTokensTogether / 2) * sizeof(uint32_t) : 0) {}
+
+int64_t SecondMoments::panels() const { return (columns_ + kMomentsPanel - 1) / kMomentsPanel; }
+
+void SecondMoments::AddPairs(const float* x, int64_t x_stride, int64_t rows) {
+  const std::vector<float> none(rows % 2 != 0 ? columns_ : 0);  // what an odd row is paired with adds nothing
+  constexpr int64_t kStride = kMomentsPanel * kTokensTogether / 2;
+  for (int64_t row = 0; row < rows;) {
+    const int64_t pairs = std::min((rows - row + 1) / 2, (kTokensTogether - filled_) / 2);
+    runtime_.threads->ParallelFor(static_cast<size_t>(pairs), 4, [&](size_t begin, size_t end) {
+      for (int64_t p = static_cast<int64_t>(begin); p < static_cast<int64_t>(end); ++p) {
+        const float* first = x + (row + 2 * p) * x_stride;
+        PairRowsBf16(first, row + 2 * p + 1 < rows ? first + x_stride : none.data(), columns_,
+                     words_.as<uint32_t>() + (filled_ / 2 + p) * kMomentsPanel, kStride);
+      }
+    });
+    filled_ += 2 * pairs;
+    row += 2 * pairs;
+    if (filled_ == kTokensTogether) FlushPairs();
+  }
+}
+
+void SecondMoments::FlushPairs() {
+  constexpr int64_t kStride = kMomentsPanel * kTokensTogether / 2, kTile = 128;
+  const SecondMomentsArgs args{words_.as<uint32_t>(), filled_ / 2, kStride, columns_, h_.as<float>()};
+  // Dealt out in turn: later rows are longer.
+  runtime_.threads->Run([&](int worker) {
+    for (int64_t first = worker * kTile; first < columns_; first += runtime_.threads->count() * kTile)
+      AddSecondMomentsBf16(args, first, std::min(first + kTile, columns_));
+  });
+  filled_ = 0;
+}
 
 void SecondMoments::Add(const float* x, int64_t x_stride, int64_t rows) {
   tokens_ += static_cast<uint64_t>(rows);
+  if (pairs_) return AddPairs(x, x_stride, rows);
   while (rows > 0) {
     const int64_t take = std::min(rows, kTokensTogether - filled_);
     runtime_.threads->ParallelFor(static_cast<size_t>(columns_), 16, [&](size_t begin, size_t end) {
@@ -50,6 +85,7 @@ void SecondMoments::Add(const float* x, int64_t x_stride, int64_t rows) {
 
 void SecondMoments::Flush() {
   if (filled_ == 0) return;
+  if (pairs_) return FlushPairs();
   const int64_t depth = (filled_ + 31) / 32 * 32;
   runtime_.threads->ParallelFor(static_cast<size_t>(columns_), 16, [&](size_t begin, size_t end) {
     for (size_t c = begin; c < end; ++c) {
@@ -89,7 +125,7 @@ void SecondMoments::Flush() {
     Matmul({&job, 1}, scratch, *runtime_.threads);
     runtime_.threads->ParallelFor(static_cast<size_t>(rows), 16, [&](size_t begin, size_t end) {
       for (size_t r = begin; r < end; ++r) {
-        float* to = &h_[(first + static_cast<int64_t>(r)) * columns_ + first];
+        float* to = h_.as<float>() + (first + static_cast<int64_t>(r)) * columns_ + first;
         for (int64_t c = 0; c < width; ++c) to[c] += product[r * width + c];
       }
     });
@@ -101,12 +137,13 @@ void SecondMoments::Finish() {
   Flush();
   turned_ = {};
   turned_half_ = {};
+  words_ = {};
 }
 
 bool SecondMoments::finite() const {
   // An input that is not finite makes its square on the diagonal so.
   for (int64_t i = 0; i < columns_; ++i) {
-    if (!std::isfinite(h_[i * columns_ + i])) return false;
+    if (!std::isfinite(h()[i * columns_ + i])) return false;
   }
   return true;
 }

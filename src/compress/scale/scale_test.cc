@@ -185,6 +185,29 @@ TEST_F(ScaleTest, AwqRangesAndWordsAreTheAuthors) {
   }
 }
 
+// The layer walk that all calibrated methods stand on, against the authors' model.
+TEST_F(ScaleTest, TheBlockGivesTheAuthorsOutput) {
+  HONE_NEED_SHARED(folder, "goldens/compress/quant/awq");
+  const Golden block(folder + "/block.safetensors");
+  const auto checkpoint = Checkpoint::Open(AwqModel(block, "scale_awq_block"));
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const auto walk = LayerWalk::Open(*checkpoint, runtime_, 40);
+  ASSERT_TRUE(walk) << walk.error().message;
+  const auto stream = LayerStream::Make(**walk, Count(320, 40), StreamOptions{.kv = KvType::kF32});
+  ASSERT_TRUE(stream && (*walk)->Load(0, nullptr));
+  const std::vector<float> wanted = block.Floats("y");
+  std::vector<float> got;
+  float largest = 0;
+  for (const float v : wanted) largest = std::max(largest, std::fabs(v));
+  for (size_t c = 0; c < 2; ++c) {
+    (*stream)->Advance(c);
+    const std::vector<float> y = (*stream)->Copy(c);
+    got.insert(got.end(), y.begin(), y.end());
+  }
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], wanted[i], 1e-4f * largest) << i;
+}
+
 TEST_F(ScaleTest, AwqIsTheAuthorsSearchFromTextToPackedWords) {
   HONE_NEED_SHARED(folder, "goldens/compress/quant/awq");
   const Golden block(folder + "/block.safetensors");
