@@ -18,7 +18,8 @@ find_package(SQLite3 REQUIRED)
 
 add_library(hone_flags INTERFACE)
 target_include_directories(hone_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
-target_compile_options(hone_flags INTERFACE -march=x86-64-v2 -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+target_compile_options(hone_flags INTERFACE -march=x86-64-v2 -Wall -Wextra
+    $<$<NOT:$<BOOL:$<TARGET_PROPERTY:HONE_MAY_SHADOW>>>:-Wshadow> -Wno-missing-field-initializers)
 target_link_libraries(hone_flags INTERFACE Threads::Threads)
 if(HONE_WERROR)
   target_compile_options(hone_flags INTERFACE -Werror)
@@ -117,9 +118,7 @@ function(hone_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} hone_base hone_flags GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE -O0)  # half the time to compile; what they test keeps its own level
-  if(HONE_UNITY)
-    target_compile_options(${name} PRIVATE -Wno-shadow)  # of a neighbour's "using nlohmann::json"
-  endif()
+  set_target_properties(${name} PROPERTIES HONE_MAY_SHADOW ${HONE_UNITY})  # a neighbour's "using nlohmann::json"
   get_property(first GLOBAL PROPERTY HONE_FIRST_TEST)  # whose precompiled header the others take
   if(first)
     target_precompile_headers(${name} REUSE_FROM ${first})
