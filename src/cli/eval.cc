@@ -148,6 +148,15 @@ class EvalCommand : public Command {
     return loaded;
   }
 
+  // Divergence is of distributions over the same next token: a vocabulary of the same size is not enough.
+  static Result<void> CheckSameTokens(const EvalModel& mine, const EvalModel& base, const std::string& text) {
+    const std::vector<int32_t> here = mine.tokenizer->Encode(text, {}), there = base.tokenizer->Encode(text, {});
+    if (here == there) return {};
+    const auto at = std::mismatch(here.begin(), here.end(), there.begin(), there.end()).first - here.begin();
+    return InvalidInput("the tokenizers of " + mine.name + " and " + base.name + " make other tokens of this text, from token " + std::to_string(at) +
+                        " on; divergence needs the same tokens (eval domains without --base, or eval tasks --compare, can compare such models)");
+  }
+
   Result<int> Perplexity(const CommonFlags& flags) {
     HONE_TRY(const Protocol protocol, ParseProtocol(protocol_));
     HONE_TRY(const ProtocolRules rules, ResolveRules({protocol, flags.ctx, stride_, chunks_}));
@@ -166,8 +175,8 @@ class EvalCommand : public Command {
                  .Context(file_));
     progress.Clear();
     const std::string json = PerplexityJson(result, loaded.name);
-    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), PerplexityEntry(result, loaded.name, loaded.checkpoint->path(), file_, json)));
-    WriteOut(flags.json ? json : PerplexityTable(result, loaded.name));
+    HONE_RETURN_IF_ERROR(Deliver(flags.json ? json : PerplexityTable(result, loaded.name), html_, ledger_, owner->runtime(),
+                                 PerplexityEntry(result, loaded.name, loaded.checkpoint->path(), file_, json)));
     return End(result.interrupted, result.failed);
   }
 
@@ -206,6 +215,7 @@ class EvalCommand : public Command {
     EvalModel other;
     if (!base_.empty() && !from_file) {
       HONE_TRY(other, Load(base_, rules.context, *owner, flags));
+      HONE_RETURN_IF_ERROR(CheckSameTokens(mine, other, text));
     }
     std::unique_ptr<KldWriter> writer;
     if (!save_.empty()) {
@@ -224,10 +234,10 @@ class EvalCommand : public Command {
                                                         kv, prepared, windows, writer.get(), callbacks));
     progress.Clear();
     result.base = from_file ? base_ : other.name;
-    result.saved = save_;
+    if (!result.interrupted && result.failed.empty()) result.saved = save_;
     const std::string json = DivergenceJson(result, mine.name);
-    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), DivergenceEntry(result, mine.name, mine.checkpoint->path(), file_, json)));
-    WriteOut(flags.json ? json : DivergenceTable(result, mine.name));
+    HONE_RETURN_IF_ERROR(Deliver(flags.json ? json : DivergenceTable(result, mine.name), html_, ledger_, owner->runtime(),
+                                 DivergenceEntry(result, mine.name, mine.checkpoint->path(), file_, json)));
     return End(result.interrupted, result.failed);
   }
 
@@ -273,9 +283,9 @@ class EvalCommand : public Command {
       };
       Result<TaskResult> result = RunTasks(set, task_model, loaded.runtime->runtime(), kv, task_options_, report, [] { return Interrupted(); });
       if (!result && results.empty()) return result.error();
-      if (!result) failed_ = result.error().message;
+      failed_ = result ? result->failed : result.error().message;
       if (result) results.push_back(std::move(*result));
-      if (!result || Interrupted()) break;
+      if (!failed_.empty() || Interrupted()) break;
     }
     return results;
   }
@@ -309,8 +319,8 @@ class EvalCommand : public Command {
                         [] { return Interrupted(); }));
     progress.Clear();
     const std::string json = NeedleJson(report, loaded.name, flags.kv_name());
-    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, loaded.runtime->runtime(), NeedleEntry(report, loaded.name, loaded.checkpoint->path(), json)));
-    WriteOut(flags.json ? json : NeedleTable(report, loaded.name, flags.kv_name()));
+    HONE_RETURN_IF_ERROR(Deliver(flags.json ? json : NeedleTable(report, loaded.name, flags.kv_name()), html_, ledger_, loaded.runtime->runtime(),
+                                 NeedleEntry(report, loaded.name, loaded.checkpoint->path(), json)));
     return End(report.interrupted, report.failed);
   }
 
@@ -336,6 +346,7 @@ class EvalCommand : public Command {
     EvalModel base;
     if (!base_.empty()) {
       HONE_TRY(base, Load(base_, context, *owner, flags));
+      for (const DomainText& domain : texts) HONE_RETURN_IF_ERROR(CheckSameTokens(mine, base, domain.text).Context(domain.file));
     }
     std::vector<DomainResult> results;
     std::string failed;
@@ -345,14 +356,12 @@ class EvalCommand : public Command {
       const EvalCallbacks callbacks{[&](double share, double) { progress.Update(share); }, [] { return Interrupted(); }};
       Result<DomainResult> result = MeasureDomain(*mine.model, base.model.get(), owner->runtime(), kv, *mine.tokenizer, domain, context, chunks_, callbacks);
       if (!result && results.empty() && !Interrupted()) return result.error();
-      if (!result) failed = result.error().message;
-      if (result && !Interrupted()) results.push_back(std::move(*result));
+      failed = result ? result->failed : Interrupted() ? "" : result.error().message;
+      if (result) results.push_back(std::move(*result));
     }
-    if (Interrupted()) failed.clear();
-    const std::string json = DomainsJson(results, mine.name, base.name, context, failed);
-    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(),
-                                           DomainsEntry(results, mine.name, mine.checkpoint->path(), base.name, Interrupted(), failed, json)));
-    WriteOut(flags.json ? json : DomainsTable(results, mine.name, base.name));
+    const std::string json = DomainsJson(results, mine.name, base.name, context, Interrupted(), failed);
+    HONE_RETURN_IF_ERROR(Deliver(flags.json ? json : DomainsTable(results, mine.name, base.name, Interrupted(), failed), html_, ledger_, owner->runtime(),
+                                 DomainsEntry(results, mine.name, mine.checkpoint->path(), base.name, Interrupted(), failed, json)));
     return End(Interrupted(), failed);
   }
 
@@ -383,16 +392,12 @@ class EvalCommand : public Command {
       if (second) other = std::move(*second);
     }
     if (Interrupted() || !failed_.empty()) other.clear();  // half a comparison is none
-    if (!items_file_.empty()) {
-      std::FILE* file = std::fopen(items_file_.c_str(), "wb");
-      const std::string lines = TaskItemsJsonl(results);
-      const bool written = file != nullptr && std::fwrite(lines.data(), 1, lines.size(), file) == lines.size();
-      if (file == nullptr || std::fclose(file) != 0 || !written) return IoError(items_file_ + ": cannot write");
-    }
-    const std::string json = TasksJson(results, name, other, other_name);
+    const std::string json = TasksJson(results, name, other, other_name, failed_);
     HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
-    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), TasksEntry(results, name, path, other_name, failed_, json)));
-    WriteOut(flags.json ? json : TasksTable(results, name, other, other_name));
+    const Result<void> page = Deliver(flags.json ? json : TasksTable(results, name, other, other_name, failed_), html_, ledger_, owner->runtime(),
+                                      TasksEntry(results, name, path, other_name, failed_, json));
+    if (!items_file_.empty()) HONE_RETURN_IF_ERROR(WriteFile(items_file_, TaskItemsJsonl(results)));
+    HONE_RETURN_IF_ERROR(page);
     return End(Interrupted(), failed_);
   }
 

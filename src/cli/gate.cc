@@ -27,7 +27,7 @@ struct Stored {
   std::string environment;
 };
 
-std::vector<std::string> Split(const std::string& text, char between) {
+std::vector<std::string> PartsOf(const std::string& text, char between) {
   std::vector<std::string> parts;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(between, at), text.size());
@@ -55,7 +55,7 @@ bool IsResultFile(const std::string& path) {
 
 // Ids and files, one or several with commas between.
 bool IsStored(const std::string& text) {
-  const std::vector<std::string> parts = Split(text, ',');
+  const std::vector<std::string> parts = PartsOf(text, ',');
   return !parts.empty() &&
          std::all_of(parts.begin(), parts.end(), [](const auto& part) { return IsId(part) || IsResultFile(part); });
 }
@@ -94,8 +94,7 @@ class GateCommand : public Command {
     const std::string json = GateJson(report_);
     LedgerEntry entry = Entry(json);
     if (!measured) entry.outcome = "failed";
-    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), std::move(entry)));
-    WriteOut(flags.json ? json : GateTable(report_));
+    HONE_RETURN_IF_ERROR(Deliver(flags.json ? json : GateTable(report_), html_, ledger_, owner->runtime(), std::move(entry)));
     if (!measured) return measured.error();  // the figures until then are in the result
     if (report_.interrupted) return kExitInterrupted;
     return verdict == Verdict::kHolds ? kExitDone : verdict == Verdict::kFails ? kExitGateFailed : kExitGateOpen;
@@ -104,7 +103,7 @@ class GateCommand : public Command {
  private:
   Result<Stored> Read(const std::string& text) const {
     Stored stored;
-    for (const std::string& part : Split(text, ',')) {
+    for (const std::string& part : PartsOf(text, ',')) {
       std::vector<Figure> figures;
       if (IsId(part)) {
         const std::string path = LedgerPath(ledger_.file);

@@ -83,6 +83,14 @@ std::string FormatIds(const std::vector<int32_t>& ids) {
   return text + "]";
 }
 
+Result<void> WriteFile(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) return IoError(path + ": cannot write: " + std::strerror(errno));
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) != 0 || !written) return IoError(path + ": cannot write (is the disk full?)");
+  return {};
+}
+
 bool WriteOut(const std::string& text) {
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
 }

@@ -23,6 +23,9 @@ Result<std::vector<int32_t>> ReadIds(const std::string& path, int vocab);
 // "[1, 2, 3]"
 std::string FormatIds(const std::vector<int32_t>& ids);
 
+// Makes or replaces a file. Errors name it.
+Result<void> WriteFile(const std::string& path, const std::string& text);
+
 // Writes all of `text` to stdout and flushes; false if nobody reads any more.
 bool WriteOut(const std::string& text);
 

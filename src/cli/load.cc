@@ -1,6 +1,4 @@
 // hone load: a server under load, whoever made it. What is measured and how: docs/measure.md.
-#include <cstdio>
-
 #include "cli/command.h"
 #include "cli/exit_codes.h"
 #include "cli/input.h"
@@ -55,10 +53,10 @@ class LoadCommand : public Command {
                                   [&](const std::string& text) { owner->runtime().log->Info("{}", text); }};
     HONE_TRY(const LoadReport report, MeasureLoad(options_, *transport, callbacks));
     progress.Clear();
-    if (!records_.empty()) HONE_RETURN_IF_ERROR(WriteRecords(LoadRecordsJsonl(report)));
     const std::string json = LoadJson(report, owner->runtime());
-    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), LoadEntry(report, json)));
-    WriteOut(flags.json ? json : LoadTable(report));
+    const Result<void> page = Deliver(flags.json ? json : LoadTable(report), html_, ledger_, owner->runtime(), LoadEntry(report, json));
+    if (!records_.empty()) HONE_RETURN_IF_ERROR(WriteFile(records_, LoadRecordsJsonl(report)));
+    HONE_RETURN_IF_ERROR(page);
     if (report.interrupted) return kExitInterrupted;
     if (!report.gave_up.empty()) return IoError(report.gave_up);
     for (const LoadPoint& point : report.points) {
@@ -196,13 +194,6 @@ class LoadCommand : public Command {
       return UsageError("a ramp goes from --rate to --rate-to");
     if (burstiness_option_->given() && arrivals.kind != ArrivalKind::kGamma)
       return UsageError("--burstiness is for arrivals gamma");
-    return {};
-  }
-
-  Result<void> WriteRecords(const std::string& lines) const {
-    std::FILE* file = std::fopen(records_.c_str(), "wb");
-    const bool written = file != nullptr && std::fwrite(lines.data(), 1, lines.size(), file) == lines.size();
-    if (file == nullptr || std::fclose(file) != 0 || !written) return IoError(records_ + ": cannot write");
     return {};
   }
 

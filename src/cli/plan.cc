@@ -102,8 +102,7 @@ class PlanCommand : public Command {
     HONE_RETURN_IF_ERROR(CheckPage(html_, {model_}));
     const std::string json = PlanJson(report);
     HONE_TRY(const auto owner, RuntimeOwner::Create(flags));
-    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), PlanEntry(report, json)));
-    WriteOut(flags.json ? json : PlanTable(report));
+    HONE_RETURN_IF_ERROR(Deliver(flags.json ? json : PlanTable(report), html_, ledger_, owner->runtime(), PlanEntry(report, json)));
     return kExitDone;
   }
 

@@ -125,8 +125,7 @@ class ProfileCommand : public Command {
     const std::string json = ProfileJson(reports, runtime);
     LedgerEntry entry = ProfileEntry(reports, path, json);
     entry.seed = options_.seed;
-    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, runtime, std::move(entry)));
-    WriteOut(flags.json ? json : ProfileTable(reports));
+    HONE_RETURN_IF_ERROR(Deliver(flags.json ? json : ProfileTable(reports), html_, ledger_, runtime, std::move(entry)));
     if (reports[0].interrupted) return kExitInterrupted;
     if (!reports[0].failed.empty()) return Error{ErrorCode::kInternal, reports[0].failed + "; the cells before it are in the result"};
     return kExitDone;

@@ -1,7 +1,6 @@
 // See report_page.h.
 #include "cli/report_page.h"
 
-#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -25,14 +24,12 @@ Result<void> WritePage(const std::string& html, const std::string& report_json) 
   HONE_TRY(const std::string assets, AssetsFolder());
   HONE_TRY(const std::string page, ReadText(assets + "/report/index.html"));
   HONE_TRY(const std::string text, ReportHtml(page, report_json));
-  std::FILE* file = std::fopen(html.c_str(), "wb");
-  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file == nullptr || std::fclose(file) != 0 || !written) return IoError(html + ": cannot write");
-  return {};
+  return WriteFile(html, text);
 }
 
-Result<void> EnterAndWritePage(const std::string& html, const LedgerFlags& flags, const Runtime& runtime, LedgerEntry entry) {
+Result<void> Deliver(const std::string& text, const std::string& html, const LedgerFlags& flags, const Runtime& runtime, LedgerEntry entry) {
   const int64_t id = EnterRun(flags, runtime, entry);
+  WriteOut(text);
   if (html.empty()) return {};
   std::optional<LedgerEntry> base;
   const std::string path = LedgerPath(flags.file);

@@ -18,8 +18,9 @@ Result<void> CheckPage(const std::string& html, const std::vector<std::string>& 
 // `report_json`: ReportJson(). Errors name the file.
 Result<void> WritePage(const std::string& html, const std::string& report_json);
 
-// Enters the run (ledger_flags.h) and, if `html` is not "", writes its report, beside the entry that it follows where
-// the ledger has it.
-Result<void> EnterAndWritePage(const std::string& html, const LedgerFlags& flags, const Runtime& runtime, LedgerEntry entry);
+// A run is over: enters it (ledger_flags.h), writes `text`, its result, to stdout, and, if `html` is not "", its report,
+// beside the entry that it follows where the ledger has it. In this order, so that a page or a ledger that cannot be written
+// costs no result.
+Result<void> Deliver(const std::string& text, const std::string& html, const LedgerFlags& flags, const Runtime& runtime, LedgerEntry entry);
 
 }  // namespace hone

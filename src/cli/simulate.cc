@@ -81,8 +81,7 @@ class SimulateCommand : public Command {
     entry.model = profile_.empty() ? shape_ : profile_;
     entry.dataset_digest = digest;
     entry.seed = flags.seed.value_or(1);
-    HONE_RETURN_IF_ERROR(EnterAndWritePage(html_, ledger_, owner->runtime(), std::move(entry)));
-    WriteOut(flags.json ? json : SimTable(results, cost, name));
+    HONE_RETURN_IF_ERROR(Deliver(flags.json ? json : SimTable(results, cost, name), html_, ledger_, owner->runtime(), std::move(entry)));
     return kExitDone;
   }
 

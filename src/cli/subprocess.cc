@@ -2,6 +2,7 @@
 #include "cli/subprocess.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -11,6 +12,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "cli/interrupt.h"
 
@@ -18,6 +20,7 @@ namespace hone {
 namespace {
 
 constexpr size_t kMostOutput = 256u << 20;
+constexpr int kLookMs = 100;       // an interrupt may be taken by another thread than the one that reads
 constexpr int kEndTries = 100;  // of 0.1 s, before a server that does not end is killed
 
 void Sleep(double seconds) {
@@ -35,6 +38,7 @@ pid_t Spawn(const std::vector<std::string>& arguments, int out, int err) {
   argv.push_back(nullptr);
   const pid_t parent = getpid(), pid = fork();
   if (pid != 0) return pid;
+  setpgid(0, 0);  // a Ctrl-C is the parent's, which hands it on once: a second one would end a command without its result
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(127);
   const int nothing = open("/dev/null", O_RDWR);
@@ -65,8 +69,12 @@ Result<ChildResult> RunSelf(const std::vector<std::string>& arguments) {
   }
   ChildResult result;
   char buffer[65536];
-  bool too_much = false;
+  bool too_much = false, told = false;
   while (true) {
+    pollfd one = {ends[0], POLLIN, 0};
+    const int ready = poll(&one, 1, kLookMs);
+    if (Interrupted() && !std::exchange(told, true)) kill(pid, SIGINT);  // it ends with what it has
+    if (ready <= 0) continue;
     const ssize_t n = read(ends[0], buffer, sizeof(buffer));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;

@@ -15,7 +15,7 @@ struct ChildResult {
   int code = 0;  // exit code; 128 + signal
   std::string out;
 };
-// Runs `hone ARGUMENTS`; its stderr is ours. Errors: it cannot be started, more than 256 MiB of output.
+// Runs `hone ARGUMENTS`; its stderr is ours, and an interrupt is handed on to it. Errors: it cannot be started, more than 256 MiB of output.
 Result<ChildResult> RunSelf(const std::vector<std::string>& arguments);
 
 // hone serve MODEL on a free port of this machine. Ended (and waited for) by the destructor; ended by the system, too,

@@ -156,7 +156,10 @@ Result<DivergenceResult> MeasureDivergence(Model& model, const DivergenceBase& b
   }
   result.interrupted = *stopped;
   if (result.rows.empty()) return Error{ErrorCode::kCancelled, "stopped before the first window was done"};
-  if (writer != nullptr && !result.interrupted) HONE_RETURN_IF_ERROR(writer->Finish());
+  if (writer != nullptr && !result.interrupted) {
+    const Result<void> finished = writer->Finish();  // the figures are not the file's
+    if (!finished) result.failed = finished.error().message;
+  }
   return result;
 }
 

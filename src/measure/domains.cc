@@ -70,14 +70,14 @@ Result<DomainResult> MeasureDomain(Model& model, Model* base, const Runtime& run
   HONE_TRY(const ProtocolRules rules, ResolveRules({Protocol::kLlamaCpp, context, 0, chunks}));
   if (base == nullptr) {
     HONE_TRY(const PerplexityResult ppl, MeasurePerplexity(model, runtime, kv, tokenizer, text, rules, callbacks).Context(domain.file));
-    if (!ppl.failed.empty()) return Error{ErrorCode::kInternal, domain.file + ": " + ppl.failed};
+    if (!ppl.failed.empty()) result.failed = domain.file + ": " + ppl.failed;
     result.rows = ppl.tokens_scored, result.ppl = ppl.ppl, result.ppl_stderr = ppl.ppl_stderr;
     return result;
   }
   HONE_TRY(const std::vector<Window> windows, PlanWindows(rules, static_cast<int64_t>(text.tokens.size())).Context(domain.file));
   HONE_TRY(const DivergenceResult divergence,
            MeasureDivergence(model, {nullptr, base}, runtime, kv, text, windows, nullptr, callbacks).Context(domain.file));
-  if (!divergence.failed.empty()) return Error{ErrorCode::kInternal, domain.file + ": " + divergence.failed};
+  if (!divergence.failed.empty()) result.failed = domain.file + ": " + divergence.failed;
   const DivergenceFigures figures = FiguresOf(divergence.rows);
   result.compared = true;
   result.rows = static_cast<int64_t>(divergence.rows.size());
@@ -88,9 +88,10 @@ Result<DomainResult> MeasureDomain(Model& model, Model* base, const Runtime& run
   return result;
 }
 
-std::string DomainsJson(const std::vector<DomainResult>& results, const std::string& model, const std::string& base, int context, const std::string& failed) {
+std::string DomainsJson(const std::vector<DomainResult>& results, const std::string& model, const std::string& base, int context,
+                        bool interrupted, const std::string& failed) {
   ordered_json json = {{"model", model}, {"base", base.empty() ? ordered_json() : ordered_json(base)}, {"protocol", "llama.cpp"}, {"ctx", context},
-                       {"failed", failed}, {"domains", ordered_json::array()}};
+                       {"interrupted", interrupted}, {"failed", failed}, {"domains", ordered_json::array()}};
   for (const DomainResult& r : results) {
     ordered_json row = {{"name", r.name}, {"file", r.file}, {"dataset_digest", r.digest}, {"rows", r.rows}, {"ppl", r.ppl}, {"ppl_stderr", r.ppl_stderr}};
     if (r.compared) {
@@ -124,7 +125,8 @@ LedgerEntry DomainsEntry(const std::vector<DomainResult>& results, const std::st
   return entry;
 }
 
-std::string DomainsTable(const std::vector<DomainResult>& results, const std::string& model, const std::string& base) {
+std::string DomainsTable(const std::vector<DomainResult>& results, const std::string& model, const std::string& base, bool interrupted,
+                         const std::string& failed) {
   std::string out = model + (base.empty() ? "" : " against " + base) + "\n";
   out += fmt::format("{:<14} {:>8} {:>18}", "domain", "tokens", "perplexity");
   if (!base.empty()) out += fmt::format(" {:>11} {:>10} {:>21} {:>18}", "base", "change", "KL divergence", "same best token");
@@ -137,6 +139,7 @@ std::string DomainsTable(const std::vector<DomainResult>& results, const std::st
     }
     out += "\n";
   }
+  if (interrupted || !failed.empty()) out += interrupted ? "INTERRUPTED\n" : "ENDED EARLY\n";
   return out;
 }
 

@@ -408,7 +408,7 @@ TEST(TasksTest, PairedComparison) {
   paired = ComparePairedTasks(b, a);
   EXPECT_EQ(paired.verdict, "worse");
   EXPECT_EQ(ComparePairedTasks(a, a).verdict, "no difference");
-  const json out = json::parse(TasksJson(a, "m", b, "n"));
+  const json out = json::parse(TasksJson(a, "m", b, "n", ""));
   for (const char* key : {"right", "of", "accuracy", "low", "high", "files", "compare"})
     EXPECT_TRUE(out.contains(key)) << key;
   for (const char* key : {"right", "of", "accuracy", "low", "high"}) EXPECT_TRUE(out["files"][0].contains(key)) << key;

@@ -141,11 +141,11 @@ TEST_F(LongEvalTest, DomainsAreThePerplexitiesOfTheirTexts) {
     EXPECT_NEAR(itself->ppl, result->ppl, 1e-6 * result->ppl);
     results.push_back(*itself);
   }
-  const json out = json::parse(DomainsJson(results, "m", "b", 64, ""));
+  const json out = json::parse(DomainsJson(results, "m", "b", 64, false, ""));
   ASSERT_EQ(out["domains"].size(), 2u);
   EXPECT_EQ(out["domains"][1]["name"], "code");
   EXPECT_TRUE(out["domains"][0].contains("kld"));
-  EXPECT_NE(DomainsTable(results, "m", "b").find("code"), std::string::npos);
+  EXPECT_NE(DomainsTable(results, "m", "b", false, "").find("code"), std::string::npos);
   EXPECT_EQ(DomainsEntry(results, "m", "/nowhere", "b", false, "", "{}").figures.size(), 6u);
   const auto brief = MeasureDomain(*model_, nullptr, runtime(), KvType::kF32, *tokenizer_, {"x", "x.txt", "too short"}, 64, 0, {});
   ASSERT_FALSE(brief);

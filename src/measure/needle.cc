@@ -145,20 +145,18 @@ Result<NeedleReport> RunNeedles(const NeedleOptions& options, const std::string&
       Result<TaskResult> ran = RunTasks(set, model, runtime, kv, {.max_tokens = options.max_tokens},
                                            [&](double share, int, int items) { if (progress) progress(before + share / all, right, done + items); }, stop);
       if (!ran && done == 0) return ran.error();
-      if (!ran) report.failed = ran.error().message;
       report.interrupted = ran && ran->interrupted;
-      if (ran && !ran->interrupted) outcomes = std::move(ran->outcomes);
+      report.failed = ran ? ran->failed : ran.error().message;
+      if (ran) outcomes = std::move(ran->outcomes);
     }
-    for (size_t d = 0; d < options.depths.size(); ++d) {
-      NeedleCell cell{.length = length, .depth = options.depths[d]};
-      for (int trial = 0; trial < options.trials && !outcomes.empty(); ++trial) {
-        const size_t item = d * static_cast<size_t>(options.trials) + static_cast<size_t>(trial);
-        cell.right += outcomes[item].got.find(set.items[item].answer) != std::string::npos;
-        ++cell.of;
-        cell.tokens += static_cast<double>(tokens[item]) / options.trials;
-      }
-      right += cell.right, done += cell.of;
-      report.cells.push_back(cell);
+    const size_t first = report.cells.size();
+    for (const double depth : options.depths) report.cells.push_back({.length = length, .depth = depth});
+    for (const TaskOutcome& outcome : outcomes) {
+      NeedleCell& cell = report.cells[first + outcome.item / static_cast<size_t>(options.trials)];
+      const bool found = outcome.got.find(set.items[outcome.item].answer) != std::string::npos;
+      cell.right += found, right += found;
+      cell.tokens += (tokens[outcome.item] - cell.tokens) / ++cell.of;
+      ++done;
     }
   }
   return report;
@@ -204,6 +202,8 @@ std::string NeedleTable(const NeedleReport& report, const std::string& model, co
     }
     out += "\n";
   }
+  if (report.interrupted) out += "INTERRUPTED: of the needles that were asked for\n";
+  if (!report.failed.empty()) out += "ENDED EARLY: of the needles that were asked for\n";
   return out;
 }
 

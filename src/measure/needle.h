@@ -35,7 +35,7 @@ struct NeedleReport {
   std::vector<int> lengths;
   std::vector<double> depths;
   std::vector<NeedleCell> cells;  // [lengths][depths]
-  bool interrupted = false;       // cells that were not done have `of` 0
+  bool interrupted = false;       // cells count what was done: `of` is 0 where nothing was
   std::string failed;             // why it ended early, if it did; the same of its cells
   Interval accuracy() const;      // of all cells, Wilson 95 %
 };

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,10 @@
 namespace hone {
 
 using nlohmann::ordered_json;
+
+namespace {
+constexpr int64_t kNoTarget = INT64_MAX;
+}  // namespace
 
 EvalText PrepareText(const Tokenizer& tokenizer, std::string_view text, Protocol protocol, bool parse_special) {
   EvalText prepared;
@@ -54,26 +59,30 @@ Result<PerplexityResult> MeasurePerplexity(Model& model, const Runtime& runtime,
       result.interrupted = true;
       break;
     }
-    const auto some =
+    auto some =
         std::span(windows).subspan(first, std::min<size_t>(scorer.windows_at_once(), windows.size() - first));
     std::vector<size_t> starts;
     size_t total = result.nll.size();
     for (const Window& window : some) starts.push_back(total), total += static_cast<size_t>(window.targets());
     result.nll.resize(total);
-    std::atomic<int64_t> bad{-1};
+    std::atomic<int64_t> bad{kNoTarget};
     scorer.Run(text.tokens, some, text.window_bos, [&](int window, int64_t index, std::span<const float> logits) {
       const int64_t target = some[window].first_target + index;
       const double nll = -LogSumOf(logits).LogProb(logits[text.tokens[target]]);
-      if (!std::isfinite(nll)) bad.store(target);
+      if (!std::isfinite(nll)) {
+        for (int64_t least = bad.load(); target < least && !bad.compare_exchange_weak(least, target);) {
+        }
+      }
       result.nll[starts[window] + index] = nll;
     });
-    if (bad.load() >= 0) {
-      result.failed = fmt::format("the logits for token {} of the text (window {}) are not finite: the model is damaged, "
-                                  "or a kernel is wrong (--exact may help); {} windows before it are fine",
-                                  bad.load(), first, result.windows);
-      result.nll.resize(starts[0]);
-      if (result.windows == 0) return Error{ErrorCode::kInternal, result.failed};
-      break;
+    if (bad.load() != kNoTarget) {
+      const auto fine = static_cast<size_t>(std::count_if(some.begin(), some.end(), [&](const Window& window) { return window.last_target <= bad.load(); }));
+      result.failed = fmt::format("the logits for token {} of the text are not finite: the model is damaged, or a kernel is wrong (--exact may "
+                                  "help); {} windows before it are fine",
+                                  bad.load(), first + fine);
+      if (first + fine == 0) return Error{ErrorCode::kInternal, result.failed};
+      result.nll.resize(fine < some.size() ? starts[fine] : total);
+      some = some.first(fine);
     }
     for (size_t w = 0; w < some.size(); ++w) {
       double sum = 0;
@@ -86,6 +95,7 @@ Result<PerplexityResult> MeasurePerplexity(Model& model, const Runtime& runtime,
       }
       ++result.windows;
     }
+    if (!result.failed.empty()) break;
     if (callbacks.progress) {
       callbacks.progress(static_cast<double>(first + some.size()) / static_cast<double>(windows.size()),
                          std::exp(result.nll_sum / static_cast<double>(result.tokens_scored)));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "engine/engine_options.h"
 #include "measure/model_runner.h"
 #include "measure/tasks.h"
 #include "measure/window_scorer.h"
@@ -135,8 +136,14 @@ Result<TaskResult> RunChoices(const TaskSet& set, const TaskModel& model, const 
       break;
     }
     const TaskItem& item = set.items[i];
-    TaskOutcome outcome;
-    HONE_TRY(outcome.loglik, scorer.Score(tokens[i]).Context(fmt::format("{}: item {}", set.file, i + 1)));
+    TaskOutcome outcome{.item = i};
+    Result<std::vector<double>> loglik = scorer.Score(tokens[i]).Context(fmt::format("{}: item {}", set.file, i + 1));
+    if (!loglik && result.outcomes.empty()) return loglik.error();
+    if (!loglik) {
+      result.failed = loglik.error().message;
+      break;
+    }
+    outcome.loglik = std::move(*loglik);
     std::vector<double> by_byte = outcome.loglik;
     for (size_t c = 0; c < by_byte.size(); ++c) by_byte[c] /= static_cast<double>(item.choices[c].size());
     const auto best = [](const std::vector<double>& x) {
@@ -183,55 +190,54 @@ bool Matches(const TaskItem& item, TaskKind kind, const std::string& got) {
 }
 
 struct Answer {
-  std::string text, error;
+  std::string text;
   bool finished = false, cancelled = false;
 };
 
 Result<TaskResult> RunAnswers(const TaskSet& set, const TaskModel& model, const TaskOptions& options,
                               const TaskProgress& progress, const std::function<bool()>& stop) {
   TaskResult result{.file = set.file, .kind = set.kind};
-  std::vector<std::vector<int32_t>> prompts;
-  for (size_t i = 0; i < set.items.size(); ++i) {
-    HONE_TRY(std::vector<int32_t> ids,
-             PromptOf(set.items[i], set.kind, model).Context(fmt::format("{}: item {}", set.file, i + 1)));
-    prompts.push_back(std::move(ids));
-  }
   Engine& engine = *model.engine;
+  std::vector<SequenceRequest> requests;  // all are looked at before the first is answered
+  for (size_t i = 0; i < set.items.size(); ++i) {
+    const std::string where = fmt::format("{}: item {}", set.file, i + 1);
+    SequenceRequest request;
+    HONE_TRY(request.prompt, PromptOf(set.items[i], set.kind, model).Context(where));
+    request.sampling.temperature = 0;
+    request.max_tokens = options.max_tokens > 0        ? options.max_tokens
+                         : set.kind == TaskKind::kChat ? kChatTokens
+                                                       : kQuestionTokens;
+    request.skip_special = false;
+    if (set.kind == TaskKind::kQuestion) request.stop = {"\n"};
+    HONE_RETURN_IF_ERROR(CheckRequest(request, model.model->config().vocab, engine.options().context).Context(where));
+    requests.push_back(std::move(request));
+  }
   std::vector<Answer> answers(set.items.size());
   std::map<SequenceId, size_t> running;
   const size_t at_once = static_cast<size_t>(2 * engine.options().max_sequences);
   size_t next = 0, done = 0;
-  bool stopping = false;
-  const auto cancel = [&] {
-    for (const auto& [id, item] : running) engine.Cancel(id);
-    stopping = true;
-  };
+  bool cancelled = false;
   Result<void> failed;
-  while (done < set.items.size() && !(stopping && running.empty())) {
-    if (!stopping && stop && stop()) cancel();
+  while (done < set.items.size() && !(running.empty() && (cancelled || !failed))) {
+    if (stop && stop() && !cancelled) {
+      for (const auto& [id, item] : running) engine.Cancel(id);
+      cancelled = true;
+    }
+    const bool stopping = cancelled || !failed;  // after a failure what runs is ended
     for (; !stopping && next < set.items.size() && running.size() < at_once; ++next) {
-      SequenceRequest request;
-      request.prompt = prompts[next];
-      request.sampling.temperature = 0;
-      request.max_tokens = options.max_tokens > 0        ? options.max_tokens
-                           : set.kind == TaskKind::kChat ? kChatTokens
-                                                         : kQuestionTokens;
-      request.skip_special = false;
-      if (set.kind == TaskKind::kQuestion) request.stop = {"\n"};
-      const auto id = engine.Submit(std::move(request), [&, i = next](const SequenceEvent& event) {
+      const auto id = engine.Submit(std::move(requests[next]), [&, i = next](const SequenceEvent& event) {
         Answer& answer = answers[i];
         answer.text += event.text;
         if (event.finish == FinishReason::kNone) return;
         answer.finished = true;
-        answer.cancelled = event.finish == FinishReason::kCancelled;
-        if (event.finish == FinishReason::kError) answer.error = event.error;
+        answer.cancelled = event.finish == FinishReason::kCancelled || event.finish == FinishReason::kError;
+        if (event.finish == FinishReason::kError && failed) failed = Error{ErrorCode::kInternal, fmt::format("{}: item {}: {}", set.file, i + 1, event.error)};
         running.erase(event.id);
         ++done;
         result.right += !answer.cancelled && Matches(set.items[i], set.kind, WithoutEnd(answer.text, *model.tokenizer));
       });
       if (!id) {
         failed = Error(id.error()).Context(fmt::format("{}: item {}", set.file, next + 1));
-        cancel();
         break;
       }
       running[*id] = next;
@@ -240,21 +246,20 @@ Result<TaskResult> RunAnswers(const TaskSet& set, const TaskModel& model, const 
     if (progress)
       progress(static_cast<double>(done) / static_cast<double>(set.items.size()), result.right, static_cast<int>(done));
   }
-  HONE_RETURN_IF_ERROR(std::move(failed));
   result.right = 0;
   for (size_t i = 0; i < answers.size(); ++i) {
-    if (!answers[i].error.empty())
-      return Error{ErrorCode::kInternal, fmt::format("{}: item {}: {}", set.file, i + 1, answers[i].error)};
     if (!answers[i].finished || answers[i].cancelled) {
-      result.interrupted = true;
+      result.interrupted = cancelled;
       continue;
     }
-    TaskOutcome outcome;
+    TaskOutcome outcome{.item = i};
     outcome.got = WithoutEnd(answers[i].text, *model.tokenizer);
     outcome.right = Matches(set.items[i], set.kind, outcome.got);
     result.right += outcome.right;
     result.outcomes.push_back(std::move(outcome));
   }
+  if (!failed && result.outcomes.empty() && !cancelled) return failed.error();
+  if (!failed) result.failed = failed.error().message;
   return result;
 }
 

@@ -207,11 +207,12 @@ Total TotalOf(std::span<const TaskResult> results) {
 }  // namespace
 
 std::string TasksJson(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other,
-                      const std::string& other_name) {
+                      const std::string& other_name, const std::string& failed) {
   const Total total = TotalOf(results);
   ordered_json json = ResultAsJson(total.right, total.of, total.accuracy());
   json["model"] = model;
   json["interrupted"] = std::any_of(results.begin(), results.end(), [](const TaskResult& r) { return r.interrupted; });
+  json["failed"] = failed;
   ordered_json& files = json["files"] = ordered_json::array();
   for (size_t i = 0; i < results.size(); ++i) {
     ordered_json file = {{"file", results[i].file}, {"kind", KindName(results[i].kind)}};
@@ -243,7 +244,7 @@ std::string TasksJson(std::span<const TaskResult> results, const std::string& mo
 }
 
 std::string TasksTable(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other,
-                       const std::string& other_name) {
+                       const std::string& other_name, const std::string& failed) {
   std::string out = fmt::format("{}\n{:<24} {:>11} {:>10} {:>20}  {}\n", model, "task", "right", "accuracy",
                                 "95 % interval", other.empty() ? "" : other_name);
   const auto line = [&](const std::string& name, int right, size_t of, const Interval& accuracy,
@@ -267,6 +268,7 @@ std::string TasksTable(std::span<const TaskResult> results, const std::string& m
   if (results.size() > 1) line("all", total.right, total.of, total.accuracy(), "");
   if (std::any_of(results.begin(), results.end(), [](const TaskResult& r) { return r.interrupted; }))
     out += "INTERRUPTED: of the items that were done\n";
+  if (!failed.empty()) out += "ENDED EARLY: of the items that were done\n";
   if (other.empty()) return out;
   const PairedTasks paired = ComparePairedTasks(results, other);
   return out + fmt::format(
@@ -279,9 +281,8 @@ std::string TasksTable(std::span<const TaskResult> results, const std::string& m
 std::string TaskItemsJsonl(std::span<const TaskResult> results) {
   std::string out;
   for (const TaskResult& result : results) {
-    for (size_t i = 0; i < result.outcomes.size(); ++i) {
-      const TaskOutcome& outcome = result.outcomes[i];
-      ordered_json line = {{"file", result.file}, {"item", i}, {"right", outcome.right}, {"got", outcome.got}};
+    for (const TaskOutcome& outcome : result.outcomes) {
+      ordered_json line = {{"file", result.file}, {"item", outcome.item}, {"right", outcome.right}, {"got", outcome.got}};
       if (!outcome.loglik.empty()) line["loglik"] = outcome.loglik;
       out += Dump(line) + "\n";
     }

@@ -58,14 +58,16 @@ struct TaskOutcome {
   std::string got;             // the text, or the choice
   std::vector<double> loglik;  // kChoice: of each choice
   bool right_by_byte = false;  // kChoice: with log-likelihoods divided by the choice's bytes
+  size_t item = 0;             // its place in the set
 };
 
 struct TaskResult {
   std::string file;
   TaskKind kind = TaskKind::kChat;
-  std::vector<TaskOutcome> outcomes;  // of the items that were done
+  std::vector<TaskOutcome> outcomes;  // of the items that were done, in their order
   int right = 0, right_by_byte = 0;
   bool interrupted = false;
+  std::string failed;          // why it ended early, if it did
   Interval accuracy() const;  // Wilson, 95 %
 };
 
@@ -83,7 +85,8 @@ struct TaskOptions {
 
 using TaskProgress = std::function<void(double share, int right, int done)>;
 
-// Errors: no chat template, an item too long for the context, logits that are not finite; each names file and item.
+// Errors: no chat template, an item too long for the context, logits that are not finite; each names file and item. Once an
+// item is done, an error ends the run early with what there is (TaskResult::failed).
 Result<TaskResult> RunTasks(const TaskSet& set, const TaskModel& model, const Runtime& runtime, KvType kv,
                             const TaskOptions& options, const TaskProgress& progress,
                             const std::function<bool()>& stop);
@@ -100,10 +103,11 @@ struct PairedTasks {
 };
 PairedTasks ComparePairedTasks(std::span<const TaskResult> a, std::span<const TaskResult> b);
 
+// `failed`: why the run ended early, "" if it did not.
 std::string TasksJson(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other,
-                      const std::string& other_name);
+                      const std::string& other_name, const std::string& failed);
 std::string TasksTable(std::span<const TaskResult> results, const std::string& model, std::span<const TaskResult> other,
-                       const std::string& other_name);
+                       const std::string& other_name, const std::string& failed);
 // One JSON object a line: file, item, right, got.
 std::string TaskItemsJsonl(std::span<const TaskResult> results);
 

@@ -227,10 +227,9 @@ LedgerEntry TasksEntry(std::span<const TaskResult> results, const std::string& m
     entry.figures.push_back({"accuracy[" + Stem(result.file) + "]", result.accuracy(), Direction::kHigher});
     right += result.right;
     of += static_cast<int64_t>(result.outcomes.size());
-    for (size_t i = 0; i < result.outcomes.size(); ++i) {
-      if (result.outcomes[i].right) continue;
-      entry.failures.push_back({"wrong answer", fmt::format("{}, item {}", Stem(result.file), i + 1),
-                                result.outcomes[i].got.substr(0, 200), 1});
+    for (const TaskOutcome& outcome : result.outcomes) {
+      if (outcome.right) continue;
+      entry.failures.push_back({"wrong answer", fmt::format("{}, item {}", Stem(result.file), outcome.item + 1), outcome.got.substr(0, 200), 1});
     }
   }
   if (of > 0) entry.figures.push_back({"accuracy", WilsonInterval(right, of, 0.95), Direction::kHigher});

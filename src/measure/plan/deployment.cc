@@ -147,10 +147,13 @@ StepTime PredictStep(const Deployment& d, int sequences, int rows, double cached
   if (!step.overlapped) {
     const bool fitted = d.efficiency.many_rows_reads >= 0;
     const double few_s = step.flops * (tokens - 1) / tokens / together / std::max(1.0, ops * d.efficiency.decode_share);
-    const double many_read_s = (fitted ? d.efficiency.many_rows_reads : 1 / d.efficiency.read_share) * step.weight_bytes / together /
-                                   std::max(1.0, d.hardware.read_bytes_s) + kv_s;
     const double many_s = step.flops / together / std::max(1.0, ops * d.efficiency.compute_share);
-    const bool many = fitted ? many_read_s + many_s < step.read_s + few_s : rows > 1;
+    const double unpack_s = (fitted ? d.efficiency.many_rows_reads : 1 / d.efficiency.read_share) * step.weight_bytes / together /
+                            std::max(1.0, d.hardware.read_bytes_s);
+    // Also where reading hides behind the arithmetic of many rows (unpack_s is 0), no step is shorter than its reading.
+    const double many_read_s = std::max(unpack_s, step.read_s - kv_s - many_s) + kv_s;
+    const bool few_known = tokens <= std::max(1, d.efficiency.few_rows);
+    const bool many = fitted ? !few_known && (rows > 1 || many_read_s + many_s < step.read_s + few_s) : rows > 1;
     if (many) step.read_s = many_read_s;
     step.compute_s = many ? many_s : few_s;
   }

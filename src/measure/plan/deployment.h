@@ -72,8 +72,9 @@ struct StepTime {
   double seconds() const { return (overlapped ? (read_s > compute_s ? read_s : compute_s) : read_s + compute_s) + link_s + overhead_s; }
   Bound bound() const;
 };
-// A step of `sequences` sequences with `rows` new tokens each after `cached` ones. With fitted constants it is the cheaper
-// of what kernels of few rows take (the arithmetic of the first row hides behind the reading) and those of many rows.
+// A step of `sequences` sequences with `rows` new tokens each after `cached` ones. With fitted constants up to few_rows tokens
+// take what kernels of few rows do (the arithmetic of the first row hides behind the reading), prompts of more those of many
+// rows, and more sequences the cheaper of the two.
 StepTime PredictStep(const Deployment& deployment, int sequences, int rows, double cached);
 
 struct Prediction {

@@ -124,6 +124,8 @@ bool LoadFitted(const std::string& path, const std::string& machine, const std::
     double added = 0;
     read.overlapped = !Number(entry, "added_up", 1, 1, &added);
     if (!Number(entry, "many_rows_reads", 0, 1e3, &read.many_rows_reads)) read.many_rows_reads = -1;
+    double few_rows = 0;
+    read.few_rows = Number(entry, "few_rows", 0, 1e6, &few_rows) ? static_cast<int>(few_rows) : 0;
     read.source = "fitted by hone profile";
     *efficiency = read;
     return true;
@@ -138,7 +140,7 @@ Result<void> SaveFitted(const std::string& path, const std::string& machine, con
                   {{"machine", machine}, {"weights", weights}, {"read_share", efficiency.read_share},
                    {"compute_share", efficiency.compute_share}, {"decode_share", efficiency.decode_share},
                    {"step_overhead_s", efficiency.step_overhead_s}, {"many_rows_reads", efficiency.many_rows_reads},
-                   {"added_up", efficiency.overlapped ? 0 : 1}},
+                   {"added_up", efficiency.overlapped ? 0 : 1}, {"few_rows", efficiency.few_rows}},
                   kMostEntries, [&](const ordered_json& entry) {
                     return !(EntrySays(entry, "machine", machine) && EntrySays(entry, "weights", weights));
                   });
@@ -159,6 +161,10 @@ Efficiency FitEfficiency(std::span<const MeasuredStep> steps, const Hardware& ha
     if (terms[0] > 0) fit.read_share = std::clamp(1 / terms[0], 1e-3, 4.0);
     if (terms[1] > 0) fit.decode_share = std::clamp(1 / terms[1], 1e-3, 4.0);
     fit.step_overhead_s = std::min(terms[2], 1.0);
+    fit.few_rows = 0;
+    for (const MeasuredStep& step : steps) {
+      if (!step.prefill) fit.few_rows = std::max(fit.few_rows, step.sequences);
+    }
   }
   for (const MeasuredStep& step : steps) {
     const double left_s = step.seconds - fit.step_overhead_s - step.kv_bytes / (rate * fit.read_share);

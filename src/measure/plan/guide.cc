@@ -129,7 +129,7 @@ Answer SmallerStep(const Question& q) {
                        SaySeconds(then_s), SaySeconds(before_s), q.now.input, SaySeconds(Predict(after).ttft_s),
                        SaySeconds(Predict(q.now).ttft_s));
   p.risk = "prompts take longer: weights are read once a step, and small steps use the matrix units less";
-  p.test = "hone load URL --arrivals poisson: p99 of the gaps falls, TTFT stays within its limit";
+  p.test = "hone load URL --rate R (requests a second): p99 of the gaps falls, TTFT stays within its limit";
   p.undo = "start with the old step";
   return p;
 }

@@ -46,6 +46,9 @@ struct Efficiency {
   double many_rows_reads = -1;
   // Reading and arithmetic hide each other, the dearer counts. Fitted constants add them up, as measured steps do.
   bool overlapped = true;
+  // The most rows of the steps that decode_share was fitted to: how kernels of few rows do with more is not known, so a prompt
+  // of more rows takes what was measured of prompts.
+  int few_rows = 0;
 };
 Efficiency AssumedEfficiency(const Hardware& hardware);
 

@@ -28,7 +28,10 @@ std::string SayCounts(const std::vector<int>& counts) {
 
 std::string SaySplit(const Deployment& d) {
   if (d.hardware.count <= 1) return "";
-  return d.split == Split::kTensor ? ", matrices split" : ", layers split: cards take turns";
+  if (d.split == Split::kLayers) return ", layers split: cards take turns";
+  const std::vector<int> counts = CountCards(d).tensor_counts;
+  const bool can = std::find(counts.begin(), counts.end(), d.hardware.count) != counts.end();
+  return can ? ", matrices split" : fmt::format(", matrices split, which {} cards cannot do evenly: take one of the counts below, or --split layers", d.hardware.count);
 }
 
 std::string SayMost(int64_t most) { return most >= 1000000000 ? "any number" : std::to_string(most); }
@@ -213,7 +216,7 @@ std::string PlanJson(const PlanReport& report) {
       {"efficiency",
        {{"read_share", Rounded(d.efficiency.read_share)}, {"compute_share", Rounded(d.efficiency.compute_share)}, {"decode_share", Rounded(d.efficiency.decode_share)},
         {"step_overhead_s", Rounded(d.efficiency.step_overhead_s)}, {"many_rows_reads", Rounded(d.efficiency.many_rows_reads)},
-        {"overlapped", d.efficiency.overlapped}, {"source", d.efficiency.source}}},
+        {"few_rows", d.efficiency.few_rows}, {"overlapped", d.efficiency.overlapped}, {"source", d.efficiency.source}}},
       {"format", d.format.name},
       {"kv", d.kv.name},
       {"weight_bytes", std::round(memory.weights.total())},

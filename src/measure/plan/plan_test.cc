@@ -12,11 +12,11 @@
 namespace hone {
 namespace {
 
-const ModelShape& Shape(const char* name) { return *FindPublicShape(name); }
+const ModelShape& PublicShape(const char* name) { return *FindPublicShape(name); }
 
 Deployment Plan(const char* shape, const char* format, const char* card, int count) {
   Deployment d;
-  d.shape = Shape(shape);
+  d.shape = PublicShape(shape);
   d.format = *FindWeightFormat(format);
   d.kv = *FindKvFormat("f16");
   d.hardware = *FindCard(card);
@@ -38,34 +38,34 @@ TEST(ModelShapeTest, ParametersAsTheModelsFilesCountThem) {
       {"gemma-3-1b", 999885952},        {"phi-3-mini", 3821079552},       {"smollm2-135m", 134515008},
       {"deepseek-v2-lite", 15706484224}, {"deepseek-v3", 671026419200},   {"mamba-2.8b", 2768345600},
       {"mamba2-2.7b", 2702599680},      {"jamba-v0.1", 51570323328}};
-  for (const auto& [name, count] : published) EXPECT_EQ(CountParameters(Shape(name)).total(), count) << name;
-  EXPECT_NEAR(ActiveParameters(Shape("mixtral-8x7b")) / 1e9, 12.9, 0.2);  // as its report says
-  EXPECT_NEAR(ActiveParameters(Shape("deepseek-v3")) / 1e9, 37, 0.5);
+  for (const auto& [name, count] : published) EXPECT_EQ(CountParameters(PublicShape(name)).total(), count) << name;
+  EXPECT_NEAR(ActiveParameters(PublicShape("mixtral-8x7b")) / 1e9, 12.9, 0.2);  // as its report says
+  EXPECT_NEAR(ActiveParameters(PublicShape("deepseek-v3")) / 1e9, 37, 0.5);
 }
 
 TEST(ModelShapeTest, CachedBytesATokenAsTheDeepSeekReportComparesThem) {
   const KvFormat& bf16 = *FindKvFormat("bf16");
-  EXPECT_EQ(KvTokenBytes(Shape("deepseek-v3"), bf16), 70272);
-  EXPECT_EQ(KvTokenBytes(Shape("qwen2.5-72b"), bf16), 327680);
-  EXPECT_EQ(KvTokenBytes(Shape("llama-3.1-405b"), bf16), 516096);
-  EXPECT_EQ(KvTokenBytes(Shape("llama-2-7b"), bf16), 524288);
-  EXPECT_EQ(KvTokenBytes(Shape("mamba-2.8b"), bf16), 0);
+  EXPECT_EQ(KvTokenBytes(PublicShape("deepseek-v3"), bf16), 70272);
+  EXPECT_EQ(KvTokenBytes(PublicShape("qwen2.5-72b"), bf16), 327680);
+  EXPECT_EQ(KvTokenBytes(PublicShape("llama-3.1-405b"), bf16), 516096);
+  EXPECT_EQ(KvTokenBytes(PublicShape("llama-2-7b"), bf16), 524288);
+  EXPECT_EQ(KvTokenBytes(PublicShape("mamba-2.8b"), bf16), 0);
   // int8 of hone: a byte a number and a 4-byte scale a head and token, as kernels/attention/kv_view.h lays them out.
-  const ModelShape& llama = Shape("llama-3.2-1b");
+  const ModelShape& llama = PublicShape("llama-3.2-1b");
   EXPECT_EQ(KvTokenBytes(llama, *FindKvFormat("int8")),
             llama.layers * hone::KvTokenBytes(KvType::kI8, llama.kv_heads, llama.head_width));
 }
 
 TEST(ModelShapeTest, WindowsAndStates) {
-  const ModelShape& gemma = Shape("gemma-3-27b");
+  const ModelShape& gemma = PublicShape("gemma-3-27b");
   const KvFormat& bf16 = *FindKvFormat("bf16");
   const double layer = 2.0 * 16 * 128 * 2;  // bytes a token
   EXPECT_EQ(KvBytes(gemma, bf16, 1000), 62 * layer * 1000);
   EXPECT_NEAR(KvBytes(gemma, bf16, 32768), layer * (10.0 * 32768 + 52 * 1024), 1);
   // Mamba-2.8b: 64 layers of [5120][16] and three columns of convolution, F32, whatever the length.
-  EXPECT_EQ(StateBytes(Shape("mamba-2.8b")), 64 * (5120 * 16 + 5120 * 3) * 4.0);
-  EXPECT_EQ(StateBytes(Shape("llama-2-7b")), 0);
-  EXPECT_GT(StateBytes(Shape("jamba-v0.1")), 0);
+  EXPECT_EQ(StateBytes(PublicShape("mamba-2.8b")), 64 * (5120 * 16 + 5120 * 3) * 4.0);
+  EXPECT_EQ(StateBytes(PublicShape("llama-2-7b")), 0);
+  EXPECT_GT(StateBytes(PublicShape("jamba-v0.1")), 0);
 }
 
 TEST(StoredFormatsTest, SizesAsPublishedFiles) {
@@ -73,13 +73,13 @@ TEST(StoredFormatsTest, SizesAsPublishedFiles) {
   const std::pair<const char*, double> files[] = {{"q8_0", 7.16}, {"q6_k", 5.53},   {"q5_k_m", 4.78}, {"q4_k_m", 4.08},
                                                   {"q4_0", 3.83}, {"q3_k_m", 3.30}};
   for (const auto& [name, gb] : files) {
-    const double bytes = BytesOfWeights(Shape("llama-2-7b"), *FindWeightFormat(name)).total();
+    const double bytes = BytesOfWeights(PublicShape("llama-2-7b"), *FindWeightFormat(name)).total();
     EXPECT_NEAR(bytes / 1e9, gb, 0.015 * gb) << name;
   }
   // Llama-3-8B, GiB as the quantiser's own table lists them.
   const std::pair<const char*, double> listed[] = {{"q8_0", 7.96}, {"q6_k", 6.14}, {"q4_k_m", 4.58}, {"q2_k", 2.96}};
   for (const auto& [name, gib] : listed) {
-    const double bytes = BytesOfWeights(Shape("llama-3-8b"), *FindWeightFormat(name)).total();
+    const double bytes = BytesOfWeights(PublicShape("llama-3-8b"), *FindWeightFormat(name)).total();
     EXPECT_NEAR(bytes / (1 << 30), gib, 0.02 * gib) << name;
   }
   EXPECT_EQ(FindWeightFormat("Q4_K_M"), FindWeightFormat("q4_k_m"));
@@ -162,7 +162,7 @@ TEST(ReadShapeTest, ConfigsOfOtherArchitectures) {
     "n_shared_experts": 1, "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
     "qk_nope_head_dim": 128, "v_head_dim": 128})");
   ASSERT_TRUE(deepseek) << deepseek.error().message;
-  EXPECT_EQ(CountParameters(*deepseek).total() + 58 * 256, CountParameters(Shape("deepseek-v3")).total());
+  EXPECT_EQ(CountParameters(*deepseek).total() + 58 * 256, CountParameters(PublicShape("deepseek-v3")).total());
   const auto mamba = read(R"({"model_type": "mamba", "num_hidden_layers": 64, "hidden_size": 2560, "vocab_size": 50280,
     "intermediate_size": 5120, "state_size": 16, "conv_kernel": 4, "time_step_rank": 160})");
   ASSERT_TRUE(mamba) << mamba.error().message;
@@ -181,6 +181,31 @@ TEST(ReadShapeTest, ConfigsOfOtherArchitectures) {
   ASSERT_TRUE(gemma) << gemma.error().message;
   EXPECT_EQ(CountParameters(*gemma).total(), 999885952);
   EXPECT_EQ(gemma->windowed_layers, 22);
+}
+
+// Layers with a window, as each architecture says it (or leaves it to its code).
+TEST(ReadShapeTest, WindowsOfEveryKind) {
+  struct Case {
+    const char* keys;
+    int windowed;
+  };
+  for (const auto& [keys, windowed] : {Case{R"("model_type": "mistral", "sliding_window": 512)", 12}, Case{R"("model_type": "mistral", "sliding_window": null)", 0},
+                                       Case{R"("model_type": "mistral")", 0}, Case{R"("model_type": "phi3", "sliding_window": 2047)", 12},
+                                       Case{R"("model_type": "starcoder2", "sliding_window": 4096)", 12}, Case{R"("model_type": "gemma2", "sliding_window": 512)", 6},
+                                       Case{R"("model_type": "gemma3_text", "sliding_window": 512)", 10},
+                                       Case{R"("model_type": "gemma3_text", "sliding_window": 512, "sliding_window_pattern": 4)", 9},
+                                       Case{R"("model_type": "cohere2", "sliding_window": 512, "sliding_window_pattern": 4)", 9},
+                                       Case{R"("model_type": "qwen2", "sliding_window": 512, "max_window_layers": 8)", 0},
+                                       Case{R"("model_type": "qwen2", "sliding_window": 512, "use_sliding_window": true, "max_window_layers": 8)", 4},
+                                       Case{R"("model_type": "qwen2", "sliding_window": 512, "use_sliding_window": true)", 0},
+                                       Case{R"("model_type": "qwen3", "sliding_window": 512, "use_sliding_window": false, "max_window_layers": 2)", 0},
+                                       Case{R"("model_type": "gpt_oss", "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"])", 2}}) {
+    const auto json = JsonConfig::Parse(std::string(R"({"num_hidden_layers": 12, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 99, )") + keys + "}", "config.json");
+    ASSERT_TRUE(json) << keys;
+    const auto shape = ShapeOfJson(*json);
+    ASSERT_TRUE(shape) << keys << shape.error().message;
+    EXPECT_EQ(shape->windowed_layers, windowed) << keys;
+  }
 }
 
 TEST(ReadShapeTest, ErrorsNameTheKey) {

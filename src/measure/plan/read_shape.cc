@@ -99,7 +99,7 @@ Result<void> ReadRecurrence(const JsonConfig& json, const std::string& type, Mod
 }
 
 Result<void> ReadWindows(const JsonConfig& json, const std::string& type, ModelShape* shape) {
-  HONE_TRY(const bool use, json.Bool("use_sliding_window", true));
+  HONE_TRY(const bool use, json.Bool("use_sliding_window", !type.starts_with("qwen")));
   HONE_TRY(shape->window, ReadInt(json, "sliding_window", 0, kMaxContext, 0));
   if (shape->window == 0 || !use) {
     shape->window = 0;
@@ -112,7 +112,7 @@ Result<void> ReadWindows(const JsonConfig& json, const std::string& type, ModelS
     shape->windowed_layers = std::min(shape->windowed_layers, shape->attention_layers());
     return {};
   }
-  HONE_TRY(const int pattern, ReadAny(json, {"sliding_window_pattern", "_sliding_window_pattern"}, 1, kMaxLayers, 0));
+  HONE_TRY(const int pattern, ReadAny(json, {"sliding_window_pattern", "_sliding_window_pattern"}, 0, kMaxLayers, 0));
   if (pattern > 0) {
     shape->windowed_layers = shape->layers - shape->layers / pattern;
   } else if (type == "gemma2") {
@@ -120,7 +120,7 @@ Result<void> ReadWindows(const JsonConfig& json, const std::string& type, ModelS
   } else if (type.starts_with("gemma3")) {
     shape->windowed_layers = shape->layers - shape->layers / 6;
   } else {
-    HONE_TRY(const int full, ReadInt(json, "max_window_layers", 0, kMaxLayers, 0));
+    HONE_TRY(const int full, ReadInt(json, "max_window_layers", 0, kMaxLayers, 28));
     shape->windowed_layers = std::max(0, shape->attention_layers() - (type.starts_with("qwen") ? full : 0));
   }
   return {};

@@ -7,7 +7,7 @@
 
 namespace hone {
 
-Verdict NameBottleneck(const CellFacts& facts) {
+BottleneckVerdict NameBottleneck(const CellFacts& facts) {
   if (facts.preemptions > 0) {
     return {Bottleneck::kCapacity, fmt::format("the cache was too small: {} preemptions", facts.preemptions)};
   }
@@ -27,8 +27,9 @@ Verdict NameBottleneck(const CellFacts& facts) {
             fmt::format("{:.0f} % of the time to the first token is tokenising", 100 * facts.tokenize_s / first_s)};
   }
   if (facts.median_gap_s > 0 && facts.p99_gap_s > kTailRatio * facts.median_gap_s) {
-    return {Bottleneck::kLongTail, fmt::format("the 99th percentile of the gaps is {} at a median of {}",
-                                               SaySeconds(facts.p99_gap_s), SaySeconds(facts.median_gap_s))};
+    return {Bottleneck::kLongTail, fmt::format("the 99th percentile of the gaps is {} at a median of {}{}", SaySeconds(facts.p99_gap_s),
+                                               SaySeconds(facts.median_gap_s),
+                                               facts.asked_at_once > 1 ? "" : "; no other request was there: the machine was busy elsewhere")};
   }
   const bool prefill = facts.prefill.seconds >= facts.decode.seconds;
   const PhaseFacts& phase = prefill ? facts.prefill : facts.decode;
@@ -45,7 +46,7 @@ Verdict NameBottleneck(const CellFacts& facts) {
           fmt::format("{}; {} of weights and {} of cache read", shares, SayBytes(phase.weight_bytes), SayBytes(phase.kv_bytes))};
 }
 
-Finding FindingOf(const Verdict& verdict, const CellFacts& facts) {
+Finding FindingOf(const BottleneckVerdict& verdict, const CellFacts& facts) {
   Target target = facts.prefill.seconds >= facts.decode.seconds ? Target::kTtft : Target::kTpot;
   if (verdict.bottleneck == Bottleneck::kCapacity) target = Target::kMemory;
   if (verdict.bottleneck == Bottleneck::kQueueing || verdict.bottleneck == Bottleneck::kTokenizer) target = Target::kTtft;

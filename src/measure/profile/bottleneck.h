@@ -29,20 +29,20 @@ struct CellFacts {
   double read_bytes_s = 0, ops = 0;  // the roof
 };
 
-struct Verdict {
+struct BottleneckVerdict {
   Bottleneck bottleneck = Bottleneck::kCompute;
   std::string reason;
 };
-Verdict NameBottleneck(const CellFacts& facts);
+BottleneckVerdict NameBottleneck(const CellFacts& facts);
 
 // The verdict as the guide takes it: what a step against it should improve.
-Finding FindingOf(const Verdict& verdict, const CellFacts& facts);
+Finding FindingOf(const BottleneckVerdict& verdict, const CellFacts& facts);
 
 // The thresholds.
 inline constexpr double kTokenizeShare = 0.2;  // of the time to the first token, tokenising counted
 inline constexpr double kQueueShare = 0.5;     // of the time to the first token
 inline constexpr double kFullShare = 0.8;      // of the blocks; above it a waiting sequence may lack some
 inline constexpr double kTailRatio = 3;        // p99 gap over the median gap
-inline constexpr double kRoofShare = 0.2;      // of the roof; a phase below it is bound by neither bytes nor arithmetic
+inline constexpr double kRoofShare = 0.1;      // of the roof; a phase below it is bound by neither bytes nor arithmetic
 
 }  // namespace hone

@@ -383,8 +383,9 @@ struct Variant {
     facts.prefill = result.prefill.facts, facts.decode = result.decode.facts;
     facts.read_bytes_s = d.hardware.read_bytes_s, facts.ops = d.hardware.ops_16bit;
     result.verdict = NameBottleneck(facts);
+    const bool alone = cell.concurrency == 1 && result.verdict.bottleneck == Bottleneck::kLongTail;  // nobody's prompt was in the way
     std::vector<Proposal> proposals = Propose(d, FindingOf(result.verdict, facts), {}, model.name);
-    if (!proposals.empty()) result.next = std::move(proposals.front());
+    if (!proposals.empty() && !alone) result.next = std::move(proposals.front());
     report.cells.push_back(std::move(result));
   }
 
@@ -451,6 +452,12 @@ std::vector<ProfileReport> RunProfile(std::span<const ProfileModel> models, cons
     interrupted = callbacks.stop && callbacks.stop();
     for (const auto& variant : variants) variant->Keep(cell);
     if (interrupted || !failed.empty()) break;
+  }
+  for (const auto& variant : variants) {  // the engine is ours: no request may fail
+    for (const CellResult& cell : variant->report.cells) {
+      if (cell.errors == 0 || interrupted || !failed.empty()) continue;
+      failed = fmt::format("{}, {}: {} of {} requests failed: {}", variant->model.name, cell.cell.Name(), cell.errors, cell.requests, cell.first_error);
+    }
   }
   std::vector<ProfileReport> reports;
   for (const auto& variant : variants) {

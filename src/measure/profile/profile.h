@@ -67,7 +67,7 @@ struct CellResult {
   std::optional<double> joules_a_token;  // output tokens
   PhaseTimes prefill, decode;
   CellFacts facts;
-  Verdict verdict;
+  BottleneckVerdict verdict;
   std::optional<Proposal> next;  // the smallest step of the guide against it
   // What hone plan says with the constants that were there before, and with those fitted to this run.
   double predicted_ttft_s = 0, predicted_tpot_s = 0, fitted_ttft_s = 0, fitted_tpot_s = 0;

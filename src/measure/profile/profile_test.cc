@@ -101,6 +101,7 @@ TEST(FitEfficiencyTest, FindsTheConstantsOfMadeUpSteps) {
     EXPECT_NEAR(found.step_overhead_s, 0.0005, 1e-5);
     EXPECT_NEAR(found.compute_share, 0.4, 1e-4);
     EXPECT_NEAR(found.many_rows_reads, 3, 1e-4);
+    EXPECT_EQ(found.few_rows, 8);
     for (int i = 0; i < 8; ++i) more[7 * i].seconds *= 5;  // something else ran meanwhile
   }
   // Steps that are all alike cannot tell a share from an overhead: all is put down to the share.
@@ -115,7 +116,7 @@ TEST(FitEfficiencyTest, FindsTheConstantsOfMadeUpSteps) {
 
 TEST(FittedFileTest, KeptForEachMachineAndType) {
   const std::string path = TestPath("state/fitted.json");
-  Efficiency efficiency{0.5, 0.25, 0.2, 1e-4, 0, "", 2.5, false}, other{0.9, 0.9, 0.9, 0, 0, ""};
+  Efficiency efficiency{0.5, 0.25, 0.2, 1e-4, 0, "", 2.5, false, 6}, other{0.9, 0.9, 0.9, 0, 0, ""};
   EXPECT_FALSE(LoadFitted(path, "box", "Q4_K", &efficiency));
   ASSERT_TRUE(SaveFitted(path, "box", "Q4_K", efficiency));
   ASSERT_TRUE(SaveFitted(path, "box", "BF16", other));
@@ -126,6 +127,7 @@ TEST(FittedFileTest, KeptForEachMachineAndType) {
   EXPECT_EQ(read.decode_share, 0.2);
   EXPECT_EQ(read.link_latency_s, 7);
   EXPECT_EQ(read.many_rows_reads, 2.5);
+  EXPECT_EQ(read.few_rows, 6);
   EXPECT_FALSE(read.overlapped);
   Efficiency bf16;
   ASSERT_TRUE(LoadFitted(path, "box", "BF16", &bf16));

@@ -39,7 +39,7 @@ ordered_json PhaseJson(const PhaseTimes& phase, const CellFacts& facts) {
 
 ordered_json EfficiencyJson(const Efficiency& efficiency) {
   return {{"read_share", Rounded(efficiency.read_share)}, {"compute_share", Rounded(efficiency.compute_share)}, {"decode_share", Rounded(efficiency.decode_share)},
-          {"step_overhead_s", Rounded(efficiency.step_overhead_s)}, {"many_rows_reads", Rounded(efficiency.many_rows_reads)},
+          {"step_overhead_s", Rounded(efficiency.step_overhead_s)}, {"many_rows_reads", Rounded(efficiency.many_rows_reads)}, {"few_rows", efficiency.few_rows},
           {"overlapped", efficiency.overlapped}, {"source", efficiency.source}};
 }
 

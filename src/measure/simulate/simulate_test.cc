@@ -201,7 +201,7 @@ TEST(CostModelTest, FittedConstantsAddUpAndManyRowsUnpackFirst) {
   d.format = *FindWeightFormat("bf16");
   d.kv = *FindKvFormat("bf16");
   d.hardware = {.name = "box", .memory_bytes = 64e9, .read_bytes_s = 1e11, .ops_16bit = 1e12, .cpu = true};
-  d.efficiency = {.read_share = 0.8, .compute_share = 0.4, .decode_share = 0.1, .step_overhead_s = 0.001, .source = "fitted", .many_rows_reads = 6, .overlapped = false};
+  d.efficiency = {.read_share = 0.8, .compute_share = 0.4, .decode_share = 0.1, .step_overhead_s = 0.001, .source = "fitted", .many_rows_reads = 6, .overlapped = false, .few_rows = 8};
   const StepTime one = PredictStep(d, 1, 1, 100), four = PredictStep(d, 4, 1, 100), prompt = PredictStep(d, 1, 512, 0);
   EXPECT_EQ(one.compute_s, 0);  // hides behind the reading
   EXPECT_NEAR(one.seconds(), 0.001 + (one.weight_bytes + one.kv_bytes) / 0.8e11, 1e-9);
@@ -209,6 +209,18 @@ TEST(CostModelTest, FittedConstantsAddUpAndManyRowsUnpackFirst) {
   EXPECT_NEAR(prompt.seconds(), 0.001 + 6 * prompt.weight_bytes / 1e11 + prompt.kv_bytes / 0.8e11 + prompt.flops / 4e11, 1e-6);
   // A few rows of a prompt take the kernels of few rows, many sequences those of many.
   EXPECT_NEAR(PredictStep(d, 1, 2, 0).seconds(), 0.001 + (prompt.weight_bytes + PredictStep(d, 1, 2, 0).kv_bytes) / 0.8e11 + PredictStep(d, 1, 2, 0).flops / 2 / 1e11, 1e-6);
+  // Beyond what was measured of few rows a prompt takes the kernels of many, also where those of few would be said to be quicker.
+  Deployment quick = d;
+  quick.efficiency.decode_share = 0.8;
+  const StepTime nine = PredictStep(quick, 1, 9, 0);
+  EXPECT_LT(nine.flops * 8 / 9 / 8e11 + nine.weight_bytes / 0.8e11, 6 * nine.weight_bytes / 1e11 + nine.flops / 4e11);
+  EXPECT_NEAR(nine.seconds(), 0.001 + 6 * nine.weight_bytes / 1e11 + nine.kv_bytes / 0.8e11 + nine.flops / 4e11, 1e-6);
+  // Where prompts hide their reading, a step of one sequence still reads the weights, and so does one of many.
+  quick.efficiency.many_rows_reads = 0;
+  EXPECT_NEAR(PredictStep(quick, 1, 1, 100).seconds(), one.seconds(), 1e-9);
+  const StepTime twelve = PredictStep(quick, 1, 12, 0), sixteen = PredictStep(quick, 16, 1, 100);
+  EXPECT_NEAR(twelve.seconds(), 0.001 + twelve.flops / 4e11 + twelve.kv_bytes / 0.8e11, 1e-6);
+  EXPECT_GE(sixteen.seconds(), 0.001 + (sixteen.weight_bytes + sixteen.kv_bytes) / 0.8e11 - 1e-9);
   const StepTime many = PredictStep(d, 64, 1, 0);
   EXPECT_NEAR(many.compute_s, many.flops / 4e11, 1e-6);
   const CostModel cost = CostFromDeployment(d);
