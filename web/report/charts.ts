@@ -68,12 +68,16 @@ function bars(series: Series, colour: string) {
 // The intervals of a curve as one polygon behind it.
 function band(series: Series, colour: string) {
   const points = series.points.filter(bounded);
+  // One datum draws all; its ends are those of the whole band, since the axis takes its extent from them.
+  const low = Math.min(...points.map(point => point[2] as number));
+  const high = Math.max(...points.map(point => point[3] as number));
   return {
     type: 'custom',
     name: series.name,
     silent: true,
+    clip: true,
     color: colour,
-    data: points.length > 1 ? [[points[0]?.[0], 0, points[0]?.[2], points[0]?.[3]]] : [],
+    data: points.length > 1 ? [[points[0]?.[0], 0, low, high]] : [],
     encode: { x: 0, y: [2, 3] },
     z: 0,
     renderItem(_: unknown, api: { coord(at: (number | string)[]): number[] }) {
