@@ -260,7 +260,11 @@ class QuantizeCommand : public Command {
         progress.Update(share, what);
         return !Interrupted();
       };
+      std::error_code ignored;
+      const uintmax_t there = resume_ ? fs::file_size(out_ + ".gptq.partial", ignored) : 0;
+      if (!run.resume) HONE_RETURN_IF_ERROR(CheckDisk(job.plan, out_, ignored ? 0 : there));
       HONE_TRY(outcome->layerwise, job.gptq->Run(job.text, layerwise_, resume_, runtime));
+      run.there_bytes = job.plan.bytes;
       options_.given = [&job](const std::string& tensor, int64_t row) { return job.gptq->Row(tensor, row); };
       options_.given_fingerprint = job.gptq->fingerprint();
     }

@@ -349,7 +349,9 @@ TEST_F(Quantize, ABudgetIsMetByWhatMatters) {
 TEST_F(Quantize, ADamagedModelLeavesNothingToResume) {
   const std::string model = Damaged();
   for (const std::string& flags :
-       {Quoted(folder_ + "x.gguf") + "--type Q4_0", Quoted(folder_ + "x") + "--method fp8"}) {
+       {Quoted(folder_ + "x.gguf") + "--type Q4_0", Quoted(folder_ + "x") + "--method fp8",
+        Quoted(folder_ + "x.gguf") + "--type Q4_0 --method gptq --chunks 2",
+        Quoted(folder_ + "x") + "--method gptq --group 32 --chunks 2"}) {
     EXPECT_EQ(Hone("quantize" + Quoted(model) + flags), 3) << flags;
     EXPECT_NE(Err().find("is nan"), std::string::npos) << Err();
   }

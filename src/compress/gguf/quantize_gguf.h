@@ -77,9 +77,13 @@ struct QuantizeRun {
   std::function<bool(const char* stage, uint64_t done, uint64_t total)> progress;
   // Called with the path of the finished, not yet named file: a check of the caller's own. May be empty.
   std::function<Result<void>(const std::string& path)> check;
+  uint64_t there_bytes = 0;  // of the plan's disk_bytes, what lies on the disk already beside `path`.partial
 };
 
-// Writes `path`. Work in progress lies in `path`.partial and is kept on errors. Errors: disk too small, NaN or infinity
+// Whether the disk of `path` has room for the plan, `there` bytes of which are written already. The error says both.
+Result<void> CheckDisk(const QuantizePlan& plan, const std::string& path, uint64_t there);
+
+// Writes `path`. Work in progress lies in `path`.partial and is kept on errors but those of the input itself. Errors: disk too small, NaN or infinity
 // in a weight (named), a scale that its type cannot hold, what `check` says.
 Result<QuantizeReport> QuantizeToGguf(const TensorSource& source, const QuantizePlan& plan, const std::string& path,
                                       const QuantizeOptions& options, const QuantizeRun& run, const Runtime& runtime);

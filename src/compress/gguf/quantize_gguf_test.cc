@@ -132,10 +132,24 @@ TEST_F(QuantizeGguf, DamagedWeightsAreNamed) {
     const std::string message = Quantize(*source, TestPath("nan_out.gguf"), Options("Q8_0"));
     EXPECT_NE(message.find("blk.2.ffn_up.weight: row 5, column 17"), std::string::npos) << message;
     EXPECT_FALSE(std::filesystem::exists(TestPath("nan_out.gguf")));
+    EXPECT_FALSE(std::filesystem::exists(TestPath("nan_out.gguf.partial")));
   }
   const auto huge = Open(WriteModel("huge.gguf", [&](std::vector<Tensor>& t) { t[1].as<float>()[9 * 256] = 1e30f; }));
   const std::string message = Quantize(*huge, TestPath("huge_out.gguf"), Options("Q4_0"));
   EXPECT_NE(message.find("blk.1.ffn_up.weight: row 9"), std::string::npos) << message;
+  for (const char* left : {"huge_out.gguf", "huge_out.gguf.partial", "huge_out.gguf.partial.log", "huge_out.gguf.unverified"})
+    EXPECT_FALSE(std::filesystem::exists(TestPath(left))) << left;  // no resuming helps
+}
+
+TEST(CheckDisk, CountsWhatIsThere) {
+  QuantizePlan plan;
+  EXPECT_TRUE(CheckDisk(plan, TestPath("disk.gguf"), 0));
+  plan.disk_bytes = uint64_t{1} << 60;
+  const auto refused = CheckDisk(plan, TestPath("disk.gguf"), 0);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("this needs 1099511627776 MiB"), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(CheckDisk(plan, TestPath("disk.gguf"), plan.disk_bytes));
+  EXPECT_FALSE(CheckDisk(plan, TestPath("no_such_folder") + "/disk.gguf", 0));
 }
 
 TEST_F(QuantizeGguf, QuantisedInputIsRefusedUnlessAllowed) {

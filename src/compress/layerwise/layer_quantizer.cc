@@ -184,6 +184,10 @@ class LayerJob {
     for (auto& [input, moments] : moments_) {
       moments->Finish();
       if (!moments->finite()) {
+        for (size_t i = begin; i < end; ++i) {  // a weight that is not finite is named rather than what came of it
+          const auto read = ReadFiniteMatrix(walk_.checkpoint(), units_[i].view, units_[i].name, *runtime_.threads);
+          if (!read) return read.error();
+        }
         return InvalidInput(fmt::format("{}: the input of {} is NaN or infinite; the model is damaged or overflows",
                                         walk_.checkpoint().path(), input));
       }
