@@ -43,6 +43,7 @@ void ConvertRows(const TensorView& view, int64_t begin, int64_t count, bool plus
       // 1 + w in F32 is how GGUF stores it; the rounding of that sum is part of the value.
       tally->rounded += back != x && !std::isnan(x);
       tally->overflowed += std::isfinite(x) && std::isinf(back);
+      tally->not_finite += !std::isfinite(x);
       out += BytesFor(type, 1);
     }
   }

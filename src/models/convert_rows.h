@@ -11,6 +11,7 @@ struct RoundingCount {
   uint64_t values = 0;
   uint64_t rounded = 0;     // the new type cannot hold the old value exactly
   uint64_t overflowed = 0;  // a finite value became infinite
+  uint64_t not_finite = 0;  // NaN or infinite before
 };
 
 // Writes rows [begin, begin + count) of `view` (seen as rows() x back()) to `out` as `type`, 1 added to each value first where

@@ -248,7 +248,12 @@ Result<void> GgufExport::Write(GgufWriter& writer, const std::function<bool(uint
       const TensorView view = AsMatrix(*source);
       row.resize(BytesFor(output.info.type, view.shape.back()));
       for (int64_t r = 0; r < view.shape.rows(); ++r) {
+        const uint64_t bad_before = tally->not_finite;
         HONE_RETURN_IF_ERROR(ReadRow(output, *source, r, output.info.type, row.data(), tally));
+        if (source->quantized != nullptr && tally->not_finite > bad_before) {
+          return InvalidInput(fmt::format("{}: row {} has weights that are NaN or infinite; a scale of the file is damaged",
+                                          source->quantized->where(), source->first_row + r));
+        }
         HONE_RETURN_IF_ERROR(writer.Append(row));
       }
     }

@@ -360,6 +360,24 @@ TEST_F(Quantize, ADamagedModelLeavesNothingToResume) {
   }
 }
 
+TEST_F(Quantize, ADamagedScaleIsNotConverted) {
+  const std::string folder = folder_ + "scaled";
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder) + "--method rtn --group 64 --no-measure"), 0) << Err();
+  std::fstream file(folder + "/model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
+  uint64_t bytes = 0;
+  file.read(reinterpret_cast<char*>(&bytes), 8);
+  std::string header(bytes, ' ');
+  file.read(header.data(), static_cast<std::streamsize>(bytes));
+  const size_t scale = header.find("_scale\""), offsets = header.find("\"data_offsets\":[", scale);
+  ASSERT_NE(offsets, std::string::npos);
+  file.seekp(static_cast<std::streamoff>(8 + bytes + std::strtoull(header.c_str() + offsets + 16, nullptr, 10)));
+  file.write("\xff\x7f", 2);  // NaN of BF16 and of F16
+  file.close();
+  EXPECT_EQ(Hone("convert" + Quoted(folder) + Quoted(folder_ + "x.gguf") + "--type bf16"), 3);
+  EXPECT_NE(Err().find("NaN or infinite"), std::string::npos) << Err();
+  EXPECT_FALSE(fs::exists(folder_ + "x.gguf"));
+}
+
 TEST_F(Quantize, WhatCannotBeDoneHasItsExitCode) {
   const std::string out = folder_ + "x.gguf";
   const auto code = [&](const std::string& flags) { return Hone("quantize" + Quoted(builtin_) + flags); };
