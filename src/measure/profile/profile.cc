@@ -61,7 +61,11 @@ class Profiler {
     Round round;
     round.requests.resize(cell.concurrency);
     input_ = cell.input, prompt_done_ = 0;
-    for (int i = 0; i < cell.concurrency; ++i) HONE_RETURN_IF_ERROR(Submit(cell, &round.requests[i]));
+    std::vector<SequenceId> ids;
+    for (int i = 0; i < cell.concurrency; ++i) {
+      HONE_TRY(const SequenceId id, Submit(cell, &round.requests[i]));
+      ids.push_back(id);
+    }
     if (timed) model_.model->TimeOps(&times_);
     energy_.Joules();
     const double start_s = Now();
@@ -76,6 +80,11 @@ class Profiler {
       const EngineStats stats = model_.engine->stats();
       round.most_running = std::max(round.most_running, stats.running);
       round.most_blocks = std::max(round.most_blocks, static_cast<double>(stats.blocks_used));
+    }
+    if (more) {  // stopped: the engine lives longer than the requests that its events go to
+      for (const SequenceId id : ids) model_.engine->Cancel(id);
+      while (model_.engine->Step()) {
+      }
     }
     round.seconds = Now() - start_s;
     round.joules = energy_.Joules();
@@ -106,7 +115,7 @@ class Profiler {
   using Lengths = std::vector<std::pair<int, bool>>;  // known tokens before a step; whether the request was done
   double Now() const { return runtime_.clock->Now(); }
 
-  Result<void> Submit(const ProfileCell& cell, Request* request) {
+  Result<SequenceId> Submit(const ProfileCell& cell, Request* request) {
     SequenceRequest asked;
     const auto vocab = static_cast<uint64_t>(model_.model->config().vocab);
     for (int i = 0; i < cell.input; ++i) asked.prompt.push_back(static_cast<int32_t>(rng_.Below(vocab)));
@@ -115,7 +124,7 @@ class Profiler {
     asked.sampling.temperature = 0;
     request->length = cell.input;
     request->submitted_s = Now();
-    HONE_TRY(const SequenceId id, model_.engine->Submit(std::move(asked), [this, request](const SequenceEvent& event) {
+    return model_.engine->Submit(std::move(asked), [this, request](const SequenceEvent& event) {
       const double now = Now();
       const int tokens = static_cast<int>(event.tokens.size());
       if (tokens > 0 && request->output == 0) request->first_s = now;
@@ -129,9 +138,7 @@ class Profiler {
       request->cached = event.cached_tokens;
       request->preemptions = event.preemptions;
       if (event.finish == FinishReason::kError) request->error = event.error;
-    }));
-    static_cast<void>(id);
-    return {};
+    });
   }
 
   // Adds a step to its phase. What it did comes from the engine's record; how long the contexts are, from the requests.
