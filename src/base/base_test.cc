@@ -177,6 +177,16 @@ TEST(Cpu, IsaFlagsResolve) {
   EXPECT_EQ(*ResolveIsa(facts, "avx512"), Isa::kVnni);
   EXPECT_EQ(*ResolveIsa(facts, "auto"), Isa::kVnni);
   EXPECT_EQ(*ResolveIsa(facts, "scalar"), Isa::kScalar);
+  facts.avx512bf16 = true;
+  EXPECT_EQ(*ResolveIsa(facts, "auto"), Isa::kVnni) << "slow VDPBF16PS";
+  facts.fast_bf16 = true;
+  EXPECT_EQ(*ResolveIsa(facts, "auto"), Isa::kBf16);
+  EXPECT_EQ(*ResolveIsa(facts, "avx512"), Isa::kBf16);
+  EXPECT_FALSE(ResolveIsa(facts, "amx"));
+  facts.avx512vbmi = facts.amx_tile = facts.amx_int8 = facts.amx_bf16 = true;
+  EXPECT_EQ(*ResolveIsa(facts, "auto"), Isa::kAmx);
+  facts.fast_bf16 = false;
+  EXPECT_EQ(*ResolveIsa(facts, "avx512"), Isa::kVnni);
 }
 
 TEST(NearestName, SuggestsWhatWasMeant) {

@@ -127,6 +127,8 @@ std::string WhyNot(const CpuFacts& cpu, Isa cap, Isa isa) {
   if (isa >= Isa::kAvx512 && !cpu.cpuid_avx512) return "this CPU has no AVX-512";
   if (isa >= Isa::kAvx512 && !cpu.os_saves_avx512) return "the system does not enable AVX-512 state (XCR0)";
   if (isa >= Isa::kVnni && !cpu.avx512vnni) return "this CPU has no AVX-512 VNNI";
+  if (isa == Isa::kBf16 && !cpu.avx512bf16) return "this CPU has no AVX-512 BF16";
+  if (isa == Isa::kBf16) return "AVX-512 BF16 is slow on this CPU";
   if (amx && !cpu.cpuid_amx) return "this CPU has no AMX";
   if (amx && !cpu.os_saves_amx) return "the system does not enable AMX tile state (XCR0)";
   if (amx && !cpu.amx_tile) return "the kernel denies AMX tile state (arch_prctl)";

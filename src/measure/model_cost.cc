@@ -17,8 +17,7 @@ namespace {
 // nullopt: the type has no kernel wider than scalar code.
 std::optional<ComputeUnit> KernelUnit(DType type, Isa isa, bool exact) {
   if (!CanMatmul(type)) return std::nullopt;
-  if (const Bf16Arithmetic* tiles = exact ? nullptr : FindBf16Arithmetic(type, isa))
-    return tiles->isa >= Isa::kAmx ? ComputeUnit::kAmxBf16 : ComputeUnit::kBf16Avx512;
+  if (const Bf16Arithmetic* tiles = exact ? nullptr : FindBf16Arithmetic(type, isa)) return UnitOf(*tiles);
   const MatmulKernel& kernel = FindMatmulKernel(type, isa, exact);
   if (kernel.arithmetic->isa == Isa::kScalar) return std::nullopt;
   return UnitOf(kernel.arithmetic->isa, kernel.uses_codes());

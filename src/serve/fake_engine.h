@@ -30,7 +30,7 @@ namespace hone {
 
 inline constexpr int32_t kFakeBos = 256, kFakeEnd = 257, kFakeVocab = 258;
 
-class FakeTokenizer : public Tokenizer {
+class FakeChatTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const override {
     std::vector<int32_t> ids;
@@ -263,7 +263,7 @@ class FakeEngine final : public Engine {
     return true;
   }
 
-  FakeTokenizer tokenizer_;
+  FakeChatTokenizer tokenizer_;
   ModelConfig config_;
   EngineOptions options_;
   mutable std::mutex mutex_;

@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto grammar = builder.Build(*rule);
   if (!grammar) return 0;
-  static const auto tokens = std::make_shared<TokenBytesTable>(FakeTokenizer());
+  static const auto tokens = std::make_shared<TokenBytesTable>(FakeChatTokenizer());
   GrammarCursor cursor(std::make_shared<TokenGrammar>(*grammar, tokens));
   for (size_t i = 0; i < 48 && !cursor.MustEnd(); ++i) {
     const int first = data[i % size];

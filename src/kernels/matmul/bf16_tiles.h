@@ -1,8 +1,8 @@
 // Many rows of x against a tile of W as BF16: what passes between the plan (many_rows.cc) and its kernels. Plain structs and
-// functions, no STL, as in tile.h.
+// functions, no STL, as in tile.h. What multiplies is a line of bf16_tiles.inc; the other functions take AVX-512 BF16 and serve all lines.
 //
 // A stretch of K of two panels is unpacked to BF16 with scales and minimums folded in, 32 KiB in L1, and multiplied with all rows
-// of a block. Everything lies in tiles of 16 rows by 64 bytes, as TDPBF16PS reads them, a *step* being 32 elements of K:
+// of a block. Everything lies in tiles of 16 rows by 64 bytes, as TDPBF16PS reads them, and VDPBF16PS row by row, a *step* being 32 elements of K:
 //
 //   x        [row block][step][16 rows][32 of K]              a row block is 16 rows
 //   weights  [part of 4 steps][panel][step of the part][16 pairs of K][16 columns][2]
@@ -28,18 +28,20 @@ constexpr int kStepsOfPart = kFloatStretch / kStepK;
 constexpr int WeightTile(int step) { return (step / kStepsOfPart * 2 * kStepsOfPart + step % kStepsOfPart) * kTileBytes; }
 
 // `rows` rows (at most 16; the others become zero) of `k` F32, rounded to the nearest BF16, to [ceil(k / 32)] tiles. K past k is zero.
-using RoundBf16Fn = void (*)(const float* x, int64_t x_stride, int rows, int k, uint8_t* tiles);
+void RoundBf16(const float* x, int64_t x_stride, int rows, int k, uint8_t* tiles);
 
 // Unpacked codes of one panel (UnpackCodesFn) to BF16 tiles at tiles + WeightTile(step). k is a multiple of 32. mins may be null.
 //   weight = scale * (code - offset) + min in F32, times kBf16Nudge, upper 16 bits
-using Bf16OfCodesFn = void (*)(const uint8_t* codes, const float* scales, const float* mins, int k, int group, int offset, uint8_t* tiles);
+void Bf16OfCodes(const uint8_t* codes, const float* scales, const float* mins, int k, int group, int offset, uint8_t* tiles);
 
 // Packed chunks of Q4_0 or Q4_K to the same tiles, codes never leaving registers. k is a multiple of the chunk. Weights before the
 // cut are within 0.02 % of a scale and of itself from those of Bf16OfCodes; a weight of 0 in Q4_0 is exactly 0.
-using Bf16OfChunksFn = void (*)(const uint8_t* chunks, int k, uint8_t* tiles);
+void Bf16OfQ4_0(const uint8_t* chunks, int k, uint8_t* tiles);
+void Bf16OfQ4_K(const uint8_t* chunks, int k, uint8_t* tiles);
 
 // Packed chunks of a float format to at most kStepsOfPart tiles that follow each other; K past k becomes zero.
-using Bf16OfFloatsFn = void (*)(const uint8_t* chunks, int k, uint8_t* tiles);
+void Bf16OfF16(const uint8_t* chunks, int k, uint8_t* tiles);
+void Bf16OfBf16(const uint8_t* chunks, int k, uint8_t* tiles);
 
 // Cutting a float to its upper half loses up to a unit of BF16, always towards zero. A factor of 1 + 2^-8.5 before the cut centres
 // that loss over a mantissa from 1 to 2: at most 0.7 units and 0.31 rms, where rounding to nearest has 0.5 and 0.29, for no
@@ -68,25 +70,17 @@ struct Bf16Sums {
   float* y;
   int64_t y_stride;
 };
-using StoreBf16Fn = void (*)(const Bf16Sums& sums);
+void StoreBf16(const Bf16Sums& sums);
 
 // Sums of one row block and two panels, [panel][16][16], rounded to the nearest BF16: one tile of x for the next product.
-using RoundSumsFn = void (*)(const float* sums, uint8_t* tile);
+void RoundSums(const float* sums, uint8_t* tile);
 
-// What a thread does before its first MultiplyBf16 and after its last.
+// What a thread does before its first product and after its last.
 using ConfigureTilesFn = void (*)();
 
-#define HONE_BF16_TILES(isa)                                                                                                    \
-  void RoundBf16##isa(const float* x, int64_t x_stride, int rows, int k, uint8_t* tiles);                                      \
-  void Bf16OfCodes##isa(const uint8_t* codes, const float* scales, const float* mins, int k, int group, int offset, uint8_t* tiles); \
-  void Bf16OfQ4_0##isa(const uint8_t* chunks, int k, uint8_t* tiles);                                                          \
-  void Bf16OfQ4_K##isa(const uint8_t* chunks, int k, uint8_t* tiles);                                                          \
-  void Bf16OfF16##isa(const uint8_t* chunks, int k, uint8_t* tiles);                                                           \
-  void Bf16OfBf16##isa(const uint8_t* chunks, int k, uint8_t* tiles);                                                          \
-  void MultiplyBf16##isa(const Bf16Tile& tile);                                                                                \
-  void StoreBf16##isa(const Bf16Sums& sums);                                                                                   \
-  void RoundSums##isa(const float* sums, uint8_t* tile);                                                                       \
-  void ConfigureTiles##isa();                                                                                                  \
+#define HONE_BF16_TILES(isa)                     \
+  void MultiplyTiles##isa(const Bf16Tile& tile); \
+  void ConfigureTiles##isa();                    \
   void ReleaseTiles##isa();
 #include "kernels/matmul/bf16_tiles.inc"
 #undef HONE_BF16_TILES

@@ -45,8 +45,8 @@ bool GatedProduct::Run(const GatedJob& job, ThreadPool& threads) {
 
   TiledInputs& inputs = state_->inputs;
   inputs.Clear();
-  const int x = inputs.Find({.weight = &gate, .x = job.x, .x_stride = job.x_stride, .m = job.m}, bf16);
-  const int hidden = inputs.Add(job.m, gate.n(), bf16);
+  const int x = inputs.Find({.weight = &gate, .x = job.x, .x_stride = job.x_stride, .m = job.m});
+  const int hidden = inputs.Add(job.m, gate.n());
   inputs.Place();
   const size_t stride = CeilDiv(sizeof(ManyRowsBuffer), 4096) * 4096;
   if (state_->buffers.size() < stride * threads.count()) state_->buffers = Buffer(stride * threads.count());
@@ -62,7 +62,7 @@ bool GatedProduct::Run(const GatedJob& job, ThreadPool& threads) {
       for (int64_t at = 0; at < CeilDiv(row_end - row, kRowsOfBlock); ++at) {
         float* sums = buffer.sums[i] + at * kFloats;
         (*job.activate)(sums, buffer.sums[tiles + i] + at * kFloats, kFloats);
-        bf16.round_sums(sums, inputs.TileAt(hidden, row / kRowsOfBlock + at, tile + i));
+        RoundSums(sums, inputs.TileAt(hidden, row / kRowsOfBlock + at, tile + i));
       }
     }
   };

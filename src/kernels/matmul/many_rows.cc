@@ -18,8 +18,7 @@ namespace {
 
 constexpr Bf16Arithmetic kBf16Arithmetics[] = {
 #define HONE_BF16_TILES(isa)                                                                                                  \
-  {Isa::k##isa, RoundBf16##isa, Bf16OfCodes##isa, Bf16OfQ4_0##isa, Bf16OfQ4_K##isa, Bf16OfF16##isa, Bf16OfBf16##isa,         \
-   MultiplyBf16##isa, StoreBf16##isa, RoundSums##isa, ConfigureTiles##isa, ReleaseTiles##isa},
+  {Isa::k##isa, MultiplyTiles##isa, ConfigureTiles##isa, ReleaseTiles##isa},
 #include "kernels/matmul/bf16_tiles.inc"
 #undef HONE_BF16_TILES
 };
@@ -45,7 +44,6 @@ StretchBytes BytesOf(const PackedMatrix& w, int64_t tile, int64_t k0) {
 const uint8_t* Unpack(const PackedMatrix& w, int64_t tile, int64_t k0, ManyRowsBuffer& buffer) {
   const MatmulKernel& kernel = w.kernel();
   const PanelFormat& format = *kernel.format;
-  const Bf16Arithmetic& bf16 = *w.many_rows();
   const int64_t end = std::min<int64_t>(w.k(), k0 + kBf16Stretch);
   if (format.type == DType::kBF16 && w.k() % kFloatStretch == 0 && w.panels_of(tile) == 2) {
     return reinterpret_cast<const uint8_t*>(w.Find(tile, 0, k0));
@@ -56,21 +54,25 @@ const uint8_t* Unpack(const PackedMatrix& w, int64_t tile, int64_t k0, ManyRowsB
       const uint8_t* chunks = reinterpret_cast<const uint8_t*>(w.Find(tile, panel, at));
       uint8_t* tiles = buffer.weights + WeightTile(static_cast<int>(at - k0) / kStepK) + panel * kStepsOfPart * kTileBytes;
       if (format.is_float()) {
-        (format.type == DType::kBF16 ? bf16.of_bf16 : bf16.of_f16)(chunks, k, tiles);
+        (format.type == DType::kBF16 ? Bf16OfBf16 : Bf16OfF16)(chunks, k, tiles);
         continue;
       }
       if (format.type == DType::kQ4_0 || format.type == DType::kQ4_K) {
-        (format.type == DType::kQ4_0 ? bf16.of_q4_0 : bf16.of_q4_k)(chunks, k, tiles);
+        (format.type == DType::kQ4_0 ? Bf16OfQ4_0 : Bf16OfQ4_K)(chunks, k, tiles);
         continue;
       }
       kernel.unpack->codes(chunks, k, chunks, buffer.codes, buffer.scales, buffer.mins);
-      bf16.of_codes(buffer.codes, buffer.scales, format.has_min ? buffer.mins : nullptr, k, format.group, format.offset, tiles);
+      Bf16OfCodes(buffer.codes, buffer.scales, format.has_min ? buffer.mins : nullptr, k, format.group, format.offset, tiles);
     }
   }
   return buffer.weights;
 }
 
 }  // namespace
+
+ComputeUnit UnitOf(const Bf16Arithmetic& arithmetic) {
+  return arithmetic.isa >= Isa::kAmx ? ComputeUnit::kAmxBf16 : ComputeUnit::kBf16Avx512;
+}
 
 std::span<const Bf16Arithmetic> Bf16Arithmetics() { return kBf16Arithmetics; }
 
@@ -92,24 +94,24 @@ void TiledInputs::Clear() {
   row_blocks_ = elements_ = 0;
 }
 
-int TiledInputs::Find(const MatmulJob& job, const Bf16Arithmetic& arithmetic) {
+int TiledInputs::Find(const MatmulJob& job) {
   constexpr size_t kLatest = 8;
   const int64_t k = job.weight->k();
   for (size_t i = inputs_.size(); i > 0 && inputs_.size() - i < kLatest; --i) {
     const Input& input = inputs_[i - 1];
-    if (input.x == job.x && input.x_stride == job.x_stride && input.m == job.m && input.k == k && input.arithmetic == &arithmetic) {
+    if (input.x == job.x && input.x_stride == job.x_stride && input.m == job.m && input.k == k) {
       return static_cast<int>(i - 1);
     }
   }
-  inputs_.push_back({job.x, job.x_stride, job.m, k, &arithmetic, nullptr});
+  inputs_.push_back({job.x, job.x_stride, job.m, k, nullptr});
   row_blocks_ += Ceil(job.m, kRowsOfBlock);
   elements_ += job.m * k;
   return static_cast<int>(inputs_.size() - 1);
 }
 
-int TiledInputs::Add(int64_t m, int64_t k, const Bf16Arithmetic& arithmetic) {
+int TiledInputs::Add(int64_t m, int64_t k) {
   HONE_CHECK(k % kStepK == 0);
-  inputs_.push_back({nullptr, 0, m, k, &arithmetic, nullptr});
+  inputs_.push_back({nullptr, 0, m, k, nullptr});
   return static_cast<int>(inputs_.size() - 1);
 }
 
@@ -134,7 +136,7 @@ void TiledInputs::Round(int64_t begin, int64_t end) const {
       for (int64_t k0 = 0; k0 < input.k; k0 += kBf16Stretch) {
         const int64_t k = std::min<int64_t>(kBf16Stretch, input.k - k0);
         uint8_t* tiles = input.tiles + (blocks * (k0 / kStepK) + block * Ceil(k, kStepK)) * kTileBytes;
-        input.arithmetic->round(input.x + row * input.x_stride + k0, input.x_stride, rows, static_cast<int>(k), tiles);
+        RoundBf16(input.x + row * input.x_stride + k0, input.x_stride, rows, static_cast<int>(k), tiles);
       }
     }
     begin -= blocks, end -= blocks;
@@ -205,7 +207,7 @@ namespace {
 void RunBlock(const MatmulJob& job, const TiledInputs& inputs, const BlockOfRows& block, ManyRowsBuffer& buffer) {
   SumBlocks({&block, 1}, inputs, buffer);
   const int64_t n0 = block.tile_begin * kTileColumns;
-  job.weight->many_rows()->store(
+  StoreBf16(
       {.sums = buffer.sums[0],
        .tile_stride = ManyRowsBuffer::kRows * kTileColumns,
        .rows = static_cast<int>(block.row_end - block.row_begin),

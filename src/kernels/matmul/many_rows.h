@@ -9,6 +9,7 @@
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "kernels/matmul/bf16_tiles.h"
+#include "kernels/matmul/roof.h"
 #include "tensor/dtype.h"
 
 namespace hone {
@@ -18,13 +19,7 @@ struct MatmulJob;
 
 struct Bf16Arithmetic {
   Isa isa;
-  RoundBf16Fn round;
-  Bf16OfCodesFn of_codes;
-  Bf16OfChunksFn of_q4_0, of_q4_k;
-  Bf16OfFloatsFn of_f16, of_bf16;
   MultiplyBf16Fn multiply;
-  StoreBf16Fn store;
-  RoundSumsFn round_sums;
   ConfigureTilesFn configure, release;
 };
 
@@ -33,6 +28,9 @@ std::span<const Bf16Arithmetic> Bf16Arithmetics();
 
 // The best of at most `isa` for weights of this type; nullptr if there is none (F32 weights keep their precision).
 const Bf16Arithmetic* FindBf16Arithmetic(DType type, Isa isa);
+
+// The unit that its products run on.
+ComputeUnit UnitOf(const Bf16Arithmetic& arithmetic);
 
 // Rows of a job from which this path is faster, measured: unpacking costs as much as 16 to 20 rows of int8 products; floats leave
 // it to the kernels of few rows first (few_rows.h).
@@ -46,9 +44,9 @@ class TiledInputs {
   void Reserve(int64_t rows, int64_t k);
   void Clear();
   // Index of the input of `job`; the same for jobs with the same x, x_stride, m and k that stand close together.
-  int Find(const MatmulJob& job, const Bf16Arithmetic& arithmetic);
+  int Find(const MatmulJob& job);
   // An input of `m` rows of `k` elements, a multiple of 32, that has no x: its tiles are written with TileAt.
-  int Add(int64_t m, int64_t k, const Bf16Arithmetic& arithmetic);
+  int Add(int64_t m, int64_t k);
   void Place();  // after the last Find or Add
 
   int64_t row_blocks() const { return row_blocks_; }    // of all inputs, laid end to end
@@ -62,7 +60,6 @@ class TiledInputs {
   struct Input {
     const float* x;
     int64_t x_stride, m, k;
-    const Bf16Arithmetic* arithmetic;
     uint8_t* tiles;
   };
   std::vector<Input> inputs_;

@@ -603,7 +603,7 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
     PlannedJob planned{.job = &job, .input = -1, .sums = 0, .tiled = -1};
     const MatmulKernel& kernel = job.weight->kernel();
     if (job.weight->many_rows() != nullptr && job.m >= (kernel.format->is_float() ? kManyRowsOfFloats : kManyRows)) {
-      planned.tiled = s.tiled.Find(job, *job.weight->many_rows());
+      planned.tiled = s.tiled.Find(job);
     } else if (kernel.uses_codes()) {
       planned.input = FindInput(s, job, kernel.arithmetic->round_row);
       planned.sums = FindGroupSums(s.inputs[planned.input], kernel);

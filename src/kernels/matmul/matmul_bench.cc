@@ -154,8 +154,8 @@ void Prefill(benchmark::State& state, DType type, Size size, int thread_count, b
   if (!bench.PackCopies(1) || !bench.AnswersAreRight(kPrefillRows)) return state.SkipWithError("wrong answer");
   if (CappedIsa() == Isa::kScalar) return state.SkipWithError("no roof for scalar code");
   const MatmulKernel& kernel = bench.weights[0].kernel();
-  const bool tiled = bench.weights[0].many_rows() != nullptr;
-  const ComputeUnit unit = tiled ? ComputeUnit::kAmxBf16 : UnitOf(kernel.arithmetic->isa, kernel.uses_codes());
+  const Bf16Arithmetic* tiled = bench.weights[0].many_rows();
+  const ComputeUnit unit = tiled != nullptr ? UnitOf(*tiled) : UnitOf(kernel.arithmetic->isa, kernel.uses_codes());
   const auto roof = [&] { return ComputeRoof(unit, bench.threads); };
   Measure(state, thread_count, "Gop/s", roof, [&] {
     bench.Multiply(bench.weights[0], kPrefillRows);

@@ -139,7 +139,7 @@ struct Exchange {
 
 class CurlTransport : public HttpTransport {
  public:
-  CurlTransport(HttpOptions options, const Clock* clock) : options_(std::move(options)), clock_(clock) {
+  CurlTransport(HttpClientOptions options, const Clock* clock) : options_(std::move(options)), clock_(clock) {
     std::vector<std::string> lines = {"Expect:", "Accept: text/event-stream"};
     lines.insert(lines.end(), options_.headers.begin(), options_.headers.end());
     get_headers_ = MakeHeaders(options_.headers);
@@ -300,7 +300,7 @@ class CurlTransport : public HttpTransport {
     return any;
   }
 
-  const HttpOptions options_;
+  const HttpClientOptions options_;
   const Clock* clock_;
   Headers headers_, get_headers_;
   CURLM* multi_ = nullptr;
@@ -326,7 +326,7 @@ bool IsLoopback(const std::string& url) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
-Result<std::unique_ptr<HttpTransport>> MakeHttpTransport(HttpOptions options, const Clock* clock) {
+Result<std::unique_ptr<HttpTransport>> MakeHttpTransport(HttpClientOptions options, const Clock* clock) {
   while (!options.url.empty() && options.url.back() == '/') options.url.pop_back();
   const bool known = options.url.rfind("http://", 0) == 0 || options.url.rfind("https://", 0) == 0;
   if (!known || HostOf(options.url).empty()) {

@@ -14,7 +14,7 @@
 namespace hone {
 
 struct LoadClientOptions {
-  HttpOptions http;    // the path is filled in
+  HttpClientOptions http;    // the path is filled in
   RequestShape shape;  // an empty model: the first that the server lists
   DatasetSpec dataset;
   std::string dataset_name, dataset_text, dataset_digest;  // kFile, kTrace: the file, its bytes and SHA-256

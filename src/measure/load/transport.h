@@ -43,7 +43,7 @@ class LoadTransport {
   virtual double CpuSeconds() = 0;
 };
 
-struct HttpOptions {
+struct HttpClientOptions {
   std::string url;                   // of the server, "http://127.0.0.1:8080"; a path is kept ("https://host/api")
   std::string path;                  // "/v1/completions"
   std::string api_key;               // "" for none; sent as a bearer token
@@ -57,7 +57,7 @@ class HttpTransport : public LoadTransport {
   virtual Result<std::string> Get(const std::string& path) = 0;
 };
 // Errors (usage): a URL that is none. `clock` outlives the client.
-Result<std::unique_ptr<HttpTransport>> MakeHttpTransport(HttpOptions options, const Clock* clock);
+Result<std::unique_ptr<HttpTransport>> MakeHttpTransport(HttpClientOptions options, const Clock* clock);
 
 // Whether a URL's host is this machine by name (localhost, 127.x, ::1).
 bool IsLoopback(const std::string& url);

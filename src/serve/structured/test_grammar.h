@@ -14,13 +14,13 @@
 
 namespace hone {
 
-// Ids below 256 are bytes, then the special ones of FakeTokenizer, then pieces as vocabularies have them.
-class PiecesTokenizer final : public FakeTokenizer {
+// Ids below 256 are bytes, then the special ones of FakeChatTokenizer, then pieces as vocabularies have them.
+class PiecesTokenizer final : public FakeChatTokenizer {
  public:
   int vocab_size() const override { return kFakeVocab + static_cast<int>(kPieces.size()); }
   std::string TokenBytes(int32_t id) const override {
     if (id == kFakeBos) return "<tool_call>";  // special
-    return id >= kFakeVocab && id < vocab_size() ? kPieces[static_cast<size_t>(id - kFakeVocab)] : FakeTokenizer::TokenBytes(id);
+    return id >= kFakeVocab && id < vocab_size() ? kPieces[static_cast<size_t>(id - kFakeVocab)] : FakeChatTokenizer::TokenBytes(id);
   }
   bool IsSpecial(int32_t id) const override { return id == kFakeBos || id == kFakeEnd; }
   bool IsValid(int32_t id) const override { return id >= 0 && id < vocab_size(); }

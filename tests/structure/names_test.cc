@@ -1,0 +1,61 @@
+// A type of namespace scope is defined in one file of src/. Two types of one name in one namespace are one type to the linker, which
+// keeps either's destructor for both; the compiler sees it only if one file includes both.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// "namespace::Name" of the types that the text defines outside anonymous namespaces. Relies on the layout of this project: a
+// namespace begins and ends at column 0, its end naming it in a comment.
+std::set<std::string> Definitions(std::istream& text) {
+  static const std::regex kBegin(R"(namespace ?([\w:]*) ?\{)"), kType(R"((?:template <.*> )?(?:struct|class|enum class|enum|union) (?:alignas\(\d+\) )?(\w+)(?: final)?(?: : [^{;]*)? \{.*)");
+  std::set<std::string> names;
+  std::vector<std::string> inside;
+  std::smatch match;
+  for (std::string line; std::getline(text, line);) {
+    if (std::regex_match(line, match, kBegin)) {
+      inside.push_back(match[1]);
+    } else if (line.rfind("}  // namespace", 0) == 0 && !inside.empty()) {
+      inside.pop_back();
+    } else if (std::regex_match(line, match, kType)) {
+      std::string name;
+      bool shared = true;
+      for (const std::string& space : inside) name += space + "::", shared = shared && !space.empty();
+      if (shared) names.insert(name + match[1].str());
+    }
+  }
+  return names;
+}
+
+TEST(Names, ATypeIsDefinedInOneFile) {
+  std::map<std::string, std::string> defined;
+  const fs::path source = fs::path(HONE_SOURCE_DIR) / "src";
+  for (const auto& entry : fs::recursive_directory_iterator(source)) {
+    if (entry.path().extension() != ".h" && entry.path().extension() != ".cc") continue;
+    std::ifstream text(entry.path());
+    const std::string file = fs::relative(entry.path(), source).string();
+    for (const std::string& name : Definitions(text)) {
+      const auto [first, added] = defined.emplace(name, file);
+      EXPECT_TRUE(added) << name << " is defined in " << first->second << " and in " << file << ": rename one, or put it into an anonymous namespace";
+    }
+  }
+  EXPECT_GT(defined.size(), 300u) << "the pattern no longer finds definitions";
+}
+
+TEST(Names, DefinitionsAreFound) {
+  std::istringstream text("namespace hone {\nstruct A {\nclass B final : public A {\nenum class C { x };\nstruct D;\nnamespace {\nstruct E {\n}  // namespace\n"
+                          "namespace inner {\ntemplate <int n> class F {\n}  // namespace inner\n}  // namespace hone\n");
+  EXPECT_EQ(Definitions(text), (std::set<std::string>{"hone::A", "hone::B", "hone::C", "hone::inner::F"}));
+}
+
+}  // namespace
