@@ -125,7 +125,7 @@ Isa CpuFacts::best_isa() const {
   if (!(avx512f && avx512bw && avx512dq && avx512vl)) return Isa::kAvx2;
   if (!avx512vnni) return Isa::kAvx512;
   if (avx512bf16 && avx512vbmi && amx_tile && amx_int8 && amx_bf16) return Isa::kAmx;
-  return avx512bf16 && fast_bf16 ? Isa::kBf16 : Isa::kVnni;
+  return fast_bf16 ? Isa::kBf16 : Isa::kVnni;
 }
 
 CpuFacts ReadCpuFacts() {
@@ -187,7 +187,7 @@ Result<Isa> ResolveIsa(const CpuFacts& facts, std::string_view flag) {
   } else if (flag == "avx2") {
     wanted = Isa::kAvx2;
   } else if (flag == "avx512") {
-    wanted = best < Isa::kVnni ? Isa::kAvx512 : facts.avx512bf16 && facts.fast_bf16 ? Isa::kBf16 : Isa::kVnni;
+    wanted = best < Isa::kVnni ? Isa::kAvx512 : facts.fast_bf16 ? Isa::kBf16 : Isa::kVnni;
   } else if (flag == "amx") {
     wanted = Isa::kAmx;
   } else {

@@ -24,7 +24,7 @@ uint64_t SecondMoments::BytesFor(int64_t columns) {
 SecondMoments::SecondMoments(int64_t columns, const Runtime& runtime)
     : columns_(columns),
       runtime_(runtime),
-      pairs_(runtime.isa < Isa::kAmx && CanAddSecondMoments(*runtime.cpu, runtime.isa)),
+      pairs_(runtime.isa == Isa::kBf16),
       half_(runtime.isa >= Isa::kAmx),
       h_(static_cast<size_t>(columns * columns) * sizeof(float)),
       turned_(pairs_ ? 0 : static_cast<size_t>(columns * kTokensTogether)),

@@ -1,5 +1,5 @@
 // h += sum over tokens of x x^T, lower triangle, with x in BF16 and sums in F32: VDPBF16PS does twice the work of an FMA. For
-// CPUs with AVX-512 BF16 and without AMX, whose tiles do it better (kernels/matmul). Two tokens of a column are one word, low
+// Isa::kBf16; AMX does it better with the tiles of kernels/matmul. Two tokens of a column are one word, low
 // half first, columns in panels of 16, so that a panel serves as either factor:
 //
 //   x   [columns / 16, rounded up][pairs][16]     columns beyond the last are zero
@@ -7,17 +7,12 @@
 
 #include <cstdint>
 
-#include "base/cpu.h"
-
 namespace hone {
 
 inline constexpr int64_t kMomentsPanel = 16;
 
-// Whether this CPU has the instructions and `isa` lets them be used.
-bool CanAddSecondMoments(const CpuFacts& cpu, Isa isa);
-
 // Two rows of `columns` numbers, rounded to nearest even, to words: words[p * panel_stride + i] is column 16 p + i.
-// REQUIRES of both: CanAddSecondMoments.
+// REQUIRES of both: a CPU of Isa::kBf16.
 void PairRowsBf16(const float* first, const float* second, int64_t columns, uint32_t* words, int64_t panel_stride) noexcept;
 
 struct SecondMomentsArgs {

@@ -84,8 +84,8 @@ inline void ZeroToStep(uint8_t* tiles, int pair) {
 constexpr int kRows = 8;  // of a product
 
 // Eight rows of a row block by two panels, over all steps, onto `sums` ([panel][16 rows][16 columns], from its first row).
-inline void Products(const Bf16Tile& t, const uint8_t* x, float* sums, const uint8_t*& ahead, int ahead_step, const uint8_t*& x_ahead,
-                     int x_ahead_step) {
+// Asks for a share of the bytes ahead a step: addresses, since a step may ask past the end.
+inline void Products(const Bf16Tile& t, const uint8_t* x, float* sums, uintptr_t& ahead, int ahead_step, uintptr_t& x_ahead, int x_ahead_step) {
   __m512 acc[kRows][2];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -211,7 +211,7 @@ void StoreBf16(const Bf16Sums& t) {
 void MultiplyTilesBf16(const Bf16Tile& t) {
   const int visits = t.row_blocks * (kRowsOfBlock / kRows) * t.steps;
   const auto share = [visits](int bytes) { return visits > 0 ? (bytes + visits - 1) / visits : 0; };
-  const uint8_t *ahead = t.ahead, *x_ahead = t.x_ahead;
+  uintptr_t ahead = reinterpret_cast<uintptr_t>(t.ahead), x_ahead = reinterpret_cast<uintptr_t>(t.x_ahead);
   for (int block = 0; block < t.row_blocks; ++block) {
     const uint8_t* x = t.x + int64_t{block} * t.steps * kTileBytes;
     for (int row = 0; row < kRowsOfBlock; row += kRows) {
