@@ -42,7 +42,7 @@ void AddCommonFlags(Flags& flags, CommonFlags* common) {
       ->fits_64_bits()->group(group);
   flags.AddSwitch("--exact", common->exact, "32-bit activations everywhere, also with quantised weights; slower")->group(group);
   flags.AddSwitch("--deterministic", common->deterministic,
-               "the same bits whatever the batch, the chunks and the cache hits; seed 0 unless --seed is given; slower prompts with AMX")->group(group);
+               "the same bits whatever the batch, the chunks and the cache hits; seed 0 unless --seed is given; slower prompts with AMX or AVX-512 BF16")->group(group);
   flags.AddSwitch("--packed-cache", common->packed_cache,
                "keep the weights as kernels want them in ~/.cache/hone/packed (as large as the model) and map them on the next start")
       ->group(group);

@@ -5,7 +5,7 @@
 //
 // Arithmetic. F32, F16 and BF16 weights, and every type under PackOptions::exact: F32 products and sums. Other types: each row
 // of x is rounded once to int8 with one F32 scale per 32 elements; integer dot products are exact, so only that rounding
-// (about 0.4 % of the largest of 32 neighbours, at most half a step each) is lost. With AMX, jobs of many rows (many_rows.h)
+// (about 0.4 % of the largest of 32 neighbours, at most half a step each) is lost. With AMX or a fast AVX-512 BF16, jobs of many rows (many_rows.h)
 // round x and W to BF16 instead, unless the weight is F32. docs/kernels-matmul.md has the bounds.
 //
 // Batch invariance: for one packed matrix and ISA, the bits of y[m][n] depend only on row m of x: not on the row's place, on the
@@ -43,7 +43,7 @@ struct PackOptions {
   // Int8 terms that a row of x is rounded to, for low-bit weights: 1 keeps 8 bits, 2 (what the first leaves is rounded again)
   // about 15, for twice the multiplications. Free where reading the weights is the limit. See docs/kernels-matmul.md.
   int input_terms = 1;
-  // Few rows and many take the same path, so that M is no part of a result. Costs speed where AMX would serve many rows.
+  // Few rows and many take the same path, so that M is no part of a result. Costs speed where BF16 tiles would serve many rows.
   bool deterministic = false;
   // Memory for the panels, 64-byte aligned, untouched, that outlives the matrix. If they do not fit (BytesOf), they get their own.
   // Matrices that lie side by side fill their huge pages.
