@@ -181,7 +181,7 @@ double MeanNll(Sequences& sequences, const std::vector<int32_t>& ids) {
   return sum / static_cast<double>(ids.size() - 1);
 }
 
-// What models run by default where there is no AMX: two int8 terms. The second leaves a step 254 times smaller than the first, whose
+// What models run by default where no BF16 tiles take over: two int8 terms. The second leaves a step 254 times smaller than the first, whose
 // errors on this file are llama.cpp's (1.8): so are the errors here, beside those of F32 arithmetic (5e-4). Perplexity of the longest
 // prompt stays within a tenth of a percent of that of exact activations.
 TEST(SmolLm2Golden, TwoTermsKeepLogitsAndPerplexity) {

@@ -111,7 +111,7 @@ namespace {
 class FolderJob {
  public:
   FolderJob(const Checkpoint& checkpoint, const LinearFormat& format, const LinearScheme& scheme, const FolderPlan& plan,
-      std::string path, const FolderRun& run, const Runtime& runtime)
+            std::string path, const FolderRun& run, const Runtime& runtime)
       : checkpoint_(checkpoint),
         format_(format),
         scheme_(scheme),

@@ -241,7 +241,7 @@ bool FindBad(const float* row, int64_t n, int64_t index, BadWeight* bad) {
 class GgufJob {
  public:
   GgufJob(const TensorSource& source, const QuantizePlan& plan, std::string path, const QuantizeOptions& options,
-      const QuantizeRun& run, const Runtime& runtime)
+          const QuantizeRun& run, const Runtime& runtime)
       : source_(source), plan_(plan), path_(std::move(path)), options_(options), run_(run), runtime_(runtime) {
     for (const TensorPlan& tensor : plan.tensors) total_ += static_cast<uint64_t>(tensor.shape.elements());
   }

@@ -5,16 +5,15 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "serve/openai/fields.h"
+
 namespace hone {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::string_view kSpace = " \t\r\n";
-constexpr std::string_view kCallOpen = "<tool_call>", kCallClose = "</tool_call>", kBracketMark = "[TOOL_CALLS]";
 constexpr std::pair<std::string_view, std::string_view> kThinkMarks[] = {
     {"<think>", "</think>"}, {"<thinking>", "</thinking>"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"}};
-constexpr size_t kMaxCallNameBytes = 256;     // of a function behind a mark
+constexpr size_t kMaxCallNameBytes = 256;  // of a function behind a mark
 constexpr size_t kMaxHeaderBytes = 4096;  // of a call before its arguments; longer ones are read when they are whole
 
 // How many bytes at the end of `text` are the beginning of `mark`.
@@ -30,8 +29,6 @@ size_t SpaceAtEnd(std::string_view text) {
   return last == std::string_view::npos ? text.size() : text.size() - last - 1;
 }
 
-std::string DumpCall(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 // {"name": ..., "arguments" or "parameters": {...}}; arguments may be a string that holds JSON.
 bool ReadCall(const Json& call, std::string* name, std::string* arguments) {
   if (!call.is_object() || !call.contains("name") || !call.at("name").is_string()) return false;
@@ -43,7 +40,7 @@ bool ReadCall(const Json& call, std::string* name, std::string* arguments) {
     if (it->is_string())
       *arguments = it->get<std::string>();
     else if (it->is_object())
-      *arguments = DumpCall(*it);
+      *arguments = Dump(*it);
     else
       return false;
     return true;
@@ -76,7 +73,7 @@ bool ReadXmlCall(std::string_view text, std::string* name, std::string* argument
     object[key] = ParseJson(value, &parsed) && !parsed.is_string() ? parsed : Json(std::string(value));
     at = end;
   }
-  *arguments = DumpCall(object);
+  *arguments = Dump(object);
   return !name->empty();
 }
 

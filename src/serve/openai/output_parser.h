@@ -21,6 +21,9 @@ enum class ToolFormat {
   kBareJson,  // the answer is {"name": ..., "parameters": {...}} (Llama), one after another
 };
 
+// The marks of kTagged and kBracket.
+inline constexpr std::string_view kCallOpen = "<tool_call>", kCallClose = "</tool_call>", kBracketMark = "[TOOL_CALLS]";
+
 struct OutputFormat {
   std::string think_open, think_close;  // "": the model marks no reasoning
   bool in_thinking = false;             // the prompt ends within the reasoning

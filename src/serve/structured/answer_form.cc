@@ -13,7 +13,7 @@ namespace {
 using Rule = GrammarBuilder::Rule;
 
 constexpr size_t kMaxKnown = 16;
-constexpr std::string_view kOpenMark = "<tool_call>", kCloseMark = "</tool_call>", kListMark = "[TOOL_CALLS]", kArgs = "[ARGS]";
+constexpr std::string_view kArgs = "[ARGS]";
 
 ApiError ErrorOf(const Error& error, const std::string& param) {
   const bool unsupported = error.code == ErrorCode::kUnsupported;
@@ -36,7 +36,7 @@ class AnswerBuilder {
     if (!form_.tools.empty()) {
       if (auto error = AddCalls(body, answer.end)) return error;
     }
-    std::vector<std::string> special = {std::string(kOpenMark), std::string(kCloseMark), std::string(kListMark), std::string(kArgs)};
+    std::vector<std::string> special = {std::string(kCallOpen), std::string(kCallClose), std::string(kBracketMark), std::string(kArgs)};
     if (!marks_.format.think_open.empty()) special.insert(special.end(), {marks_.format.think_open, marks_.format.think_close});
     Result<std::shared_ptr<const Grammar>> grammar = builder_.Build(answer, std::move(special));
     const bool of_text = form_.text == AnswerForm::Text::kSchema;
@@ -96,13 +96,13 @@ class AnswerBuilder {
     // A call without its mark, and what stands between two calls with it.
     const auto whole = [&](int from) {
       if (format == ToolFormat::kTagged) {
-        return builder_.Text(builder_.Call(builder_.Call(builder_.Call(from, json_.Space()), call), json_.Space()), kCloseMark);
+        return builder_.Text(builder_.Call(builder_.Call(builder_.Call(from, json_.Space()), call), json_.Space()), kCallClose);
       }
       if (format != ToolFormat::kBracket || named) return builder_.Call(from, call);
       const std::optional<size_t> most = form_.one_call ? std::optional<size_t>(1) : std::nullopt;
       return builder_.Call(builder_.Call(from, json_.Space()), json_.Array({}, call, 1, most));
     };
-    const std::string_view mark = format == ToolFormat::kTagged ? kOpenMark : format == ToolFormat::kBracket ? kListMark : "";
+    const std::string_view mark = format == ToolFormat::kTagged ? kCallOpen : format == ToolFormat::kBracket ? kBracketMark : "";
     int first = builder_.AddState();  // behind the mark of the first call
     if (free_text && !mark.empty()) {
       const int text = builder_.AddState();
