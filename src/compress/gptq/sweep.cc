@@ -96,7 +96,9 @@ class Sweep {
       loss += static_cast<double>(e) * e / (static_cast<double>(d) * d) / 2;
       const float error = e / d;
       errors[i] = error;
-      for (int64_t j = i; j < n; ++j) block[j] -= error * factor[j];
+      // From a whole vector on: below its diagonal the factor is zero, and what was rounded is not read again.
+      const int64_t from = i / 16 * 16;
+      SubtractScaled(error, factor + from, n - from, block + from, options_.isa);
     }
     return loss;
   }

@@ -28,5 +28,7 @@ struct SubtractArgs {
 
 void SubtractProduct(const SubtractArgs<float>& args, Isa isa) noexcept;
 void SubtractProduct(const SubtractArgs<double>& args, Isa isa) noexcept;
+// One row and k = 1: c[j] -= x * b[j].
+void SubtractScaled(float x, const float* b, int64_t n, float* c, Isa isa) noexcept;
 
 }  // namespace hone

@@ -56,5 +56,24 @@ TEST(SubtractProduct, SameAsPlainLoops) {
   }
 }
 
+TEST(SubtractScaled, SameAsPlainLoops) {
+  const CpuFacts cpu = ReadCpuFacts();
+  Rng rng(6);
+  for (const Isa isa : AllIsas()) {
+    if (!cpu.Supports(isa)) continue;
+    for (const int n : {0, 1, 3, 15, 16, 17, 64, 127, 128}) {
+      std::vector<float> b(n), c(n + 1);
+      for (auto* v : {&b, &c}) {
+        for (float& x : *v) x = static_cast<float>(rng.Uniform() - 0.5);
+      }
+      std::vector<float> got = c;
+      SubtractScaled(1.75f, b.data(), n, got.data(), isa);
+      // Exact but for one rounding, or two where product and difference are rounded apart.
+      for (int j = 0; j < n; ++j) ASSERT_NEAR(got[j], c[j] - 1.75 * b[j], 0x1p-23) << IsaName(isa) << " " << n;
+      ASSERT_EQ(got[n], c[n]);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hone
