@@ -69,7 +69,7 @@ endif()
 set(HONE_STANDARD_HEADERS <algorithm> <cmath> <cstdint> <cstring> <filesystem> <fstream> <functional> <map> <memory> <optional>
     <span> <string> <string_view> <utility> <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
-# With HONE_UNITY, ten files of a target are compiled as one: most of what a file takes is reading the same headers and making
+# With HONE_UNITY, forty files of a target are compiled as one: most of what a file takes is reading the same headers and making
 # the same templates again. So the names that a file keeps to itself differ from those of its folder's other files, but for the
 # lines of a list (a sampler, a model family), which have these functions and are compiled alone, as kernel files are.
 set(HONE_LIST_FUNCTIONS "^(Result<void> ReadHf|bool Enabled|bool Before)\\(")
@@ -77,7 +77,7 @@ function(hone_unity target)
   if(NOT HONE_UNITY)
     return()
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 40)
   foreach(source IN LISTS ARGN)
     cmake_path(ABSOLUTE_PATH source)
     file(STRINGS ${source} found REGEX "${HONE_LIST_FUNCTIONS}" LIMIT_COUNT 1)

@@ -1,6 +1,7 @@
 // Needles and domains: what is asked of the model, and the built-in model's answers counted; bad input.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/test_shared.h"
@@ -99,6 +100,34 @@ TEST_F(LongEvalTest, TheGridIsFilledAndCounted) {
   ASSERT_TRUE(stopped);
   EXPECT_TRUE(stopped->interrupted);
   EXPECT_EQ(stopped->accuracy().confidence, 0);
+}
+
+// Thousands of items take seconds to look at: an interrupt is answered then too, before a later item is found to be bad.
+TEST_F(LongEvalTest, AnInterruptIsAnsweredWhileItemsAreLookedAt) {
+  ASSERT_NO_FATAL_FAILURE(Load("draft", 128));
+  EngineOptions options;
+  options.context = 128;
+  auto engine = Engine::Create(model_, tokenizer_, runtime(), options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  const TaskModel model{model_, tokenizer_, template_, engine->get()};
+  std::string longer;
+  for (int i = 0; i < 200; ++i) longer += " word" + std::to_string(i);
+  for (const bool choices : {true, false}) {
+    std::string lines;
+    for (int i = 0; i < 8; ++i) {
+      json item = {{"question", i == 7 ? longer : "Where is it?"}, {"answer", "b"}};
+      if (choices) item["choices"] = {"a", "b"};
+      lines += item.dump() + "\n";
+    }
+    const auto set = ParseTasks("items", lines, {});
+    ASSERT_TRUE(set) << set.error().message;
+    EXPECT_FALSE(RunTasks(*set, model, runtime(), KvType::kF16, {}, nullptr, nullptr)) << "longer than the context";
+    int asked = 0;
+    const auto stopped = RunTasks(*set, model, runtime(), KvType::kF16, {}, nullptr, [&] { return ++asked > 4; });
+    ASSERT_TRUE(stopped) << stopped.error().message;
+    EXPECT_TRUE(stopped->interrupted);
+    EXPECT_TRUE(stopped->outcomes.empty());
+  }
 }
 
 TEST(NeedleOptionsTest, DefaultsAndWhatDoesNotFit) {

@@ -5,37 +5,16 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
-#include <vector>
+
+#include "structure/source_text.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-
-// "namespace::Name" of the types that the text defines outside anonymous namespaces. Relies on the layout of this project: a
-// namespace begins and ends at column 0, its end naming it in a comment.
-std::set<std::string> Definitions(std::istream& text) {
-  static const std::regex kBegin(R"(namespace ?([\w:]*) ?\{)"), kType(R"((?:template <.*> )?(?:struct|class|enum class|enum|union) (?:alignas\(\d+\) )?(\w+)(?: final)?(?: : [^{;]*)? \{.*)");
-  std::set<std::string> names;
-  std::vector<std::string> inside;
-  std::smatch match;
-  for (std::string line; std::getline(text, line);) {
-    if (std::regex_match(line, match, kBegin)) {
-      inside.push_back(match[1]);
-    } else if (line.rfind("}  // namespace", 0) == 0 && !inside.empty()) {
-      inside.pop_back();
-    } else if (std::regex_match(line, match, kType)) {
-      std::string name;
-      bool shared = true;
-      for (const std::string& space : inside) name += space + "::", shared = shared && !space.empty();
-      if (shared) names.insert(name + match[1].str());
-    }
-  }
-  return names;
-}
+using hone::structure::Definitions;
 
 TEST(Names, ATypeIsDefinedInOneFile) {
   std::map<std::string, std::string> defined;
