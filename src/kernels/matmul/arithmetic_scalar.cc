@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "kernels/matmul/tile.h"
 
@@ -17,13 +18,16 @@ void MultiplyCodesScalar(const CodeTile& t) {
       float* acc = t.accumulator + row * kTileColumns + panel * kPanelRows;
       for (int g = 0; g < t.k / t.group; ++g) {
         const int64_t at = row * t.x_group_stride + g;
-        int32_t sum[kPanelRows];
-        std::fill_n(sum, kPanelRows, t.x_init[at]);
-        const uint8_t* codes = t.codes[panel] + g * t.group * kPanelRows;
-        const int8_t* x = t.x + row * t.x_stride + g * t.group;
-        for (int k = 0; k < t.group; k += 4, codes += 4 * kPanelRows) {
-          for (int n = 0; n < kPanelRows; ++n) {
-            for (int i = 0; i < 4; ++i) sum[n] += codes[4 * n + i] * x[k + i];
+        int32_t sum[kPanelRows] = {};
+        for (int term = 0; term < t.terms; ++term) {
+          const int64_t term_row = row + term * t.term_rows;
+          for (int32_t& s : sum) s = kDigits * s + t.x_init[term_row * t.x_group_stride + g];
+          const uint8_t* codes = t.codes[panel] + g * t.group * kPanelRows;
+          const int8_t* x = t.x + term_row * t.x_stride + g * t.group;
+          for (int k = 0; k < t.group; k += 4, codes += 4 * kPanelRows) {
+            for (int n = 0; n < kPanelRows; ++n) {
+              for (int i = 0; i < 4; ++i) sum[n] += codes[4 * n + i] * x[k + i];
+            }
           }
         }
         const float x_scale = t.x_scales[row * t.x_scale_stride + g * t.group / 32];
@@ -54,20 +58,29 @@ void MultiplyFloatsScalar(const FloatTile& t) {
   }
 }
 
-void RoundRowScalar(const float* x, int64_t k, int8_t* codes, float* scales, int32_t* sums) {
-  for (int64_t g = 0; g < k / 32; ++g, x += 32, codes += 32, sums += 2) {
+void RoundRowScalar(const float* x, int64_t k, const RoundedRow& to) {
+  const float steps = to.second != nullptr ? kTwoTermSteps : kOneTermSteps;
+  const auto round = [](float v) { return _mm_cvtss_si32(_mm_set_ss(v)); };  // to even; NaN gives INT_MIN
+  for (int64_t g = 0; g < k / 32; ++g, x += 32) {
     uint32_t bits = 0;  // by bits: a NaN is larger than infinity, so it is not lost
     for (int i = 0; i < 32; ++i) bits = std::max(bits, std::bit_cast<uint32_t>(x[i]) & 0x7fffffff);
     const float amax = std::bit_cast<float>(bits);
     const bool zero = amax < kSmallestAmax;
-    scales[g] = zero ? 0.0f : amax / 127.0f;
-    const float inverse = zero ? 0.0f : 127.0f / amax;
-    sums[0] = sums[1] = 0;
-    for (int i = 0; i < 32; ++i) {
-      const int q = _mm_cvtss_si32(_mm_set_ss(x[i] * inverse));  // rounds to even; NaN gives INT_MIN
-      codes[i] = static_cast<int8_t>(std::clamp(q, -128, 127));
-      sums[i / 16] += codes[i];
+    to.scales[g] = zero ? 0.0f : amax / steps;
+    const float inverse = zero ? 0.0f : steps / amax;
+    const auto store = [&](const int (&q)[32], int8_t* codes, int32_t* sums) {
+      for (int i = 0; i < 32; ++i) codes[32 * g + i] = static_cast<int8_t>(std::clamp(q[i], -128, 127));
+      for (int half = 0; half < 2; ++half) sums[2 * g + half] = std::accumulate(codes + 32 * g + 16 * half, codes + 32 * g + 16 * half + 16, 0);
+    };
+    int q[32], high[32];
+    for (int i = 0; i < 32; ++i) q[i] = round(x[i] * inverse);
+    if (to.second == nullptr) {
+      store(q, to.codes, to.sums);
+      continue;
     }
+    for (int i = 0; i < 32; ++i) high[i] = round(static_cast<float>(q[i]) * (1.0f / kDigits)), q[i] -= kDigits * high[i];
+    store(high, to.codes, to.sums);
+    store(q, to.second, to.second_sums);
   }
 }
 

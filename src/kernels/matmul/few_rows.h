@@ -16,12 +16,12 @@ namespace hone {
 
 constexpr int kFewRows = 8;
 
-// A row's group of 32 with all that a kernel needs of it, so that one register points at the groups of eight rows.
+// A term of a row's group of 32 with all that a kernel needs of it, so that one register points at the groups of eight rows.
 struct FewRowsGroup {
   int8_t codes[32];
-  float scale;
+  float scale;      // of all terms
   int32_t init[2];  // the second for groups of 16 only
-  float sum;        // for minimums: groups of 32 only
+  float sum;        // of all terms, for minimums: groups of 32 only
 };
 static_assert(sizeof(FewRowsGroup) == 48);
 
@@ -33,7 +33,7 @@ struct FewRowsTile {
   int rows;               // 1 .. kFewRows
   float* accumulator;     // [rows][32], written (not added to); the second panel's columns only if there is one
 
-  // Codes: rows rounded to int8, as in CodeTile. Row r of term t is row r + t * term_rows of each array.
+  // Codes: rows rounded to int8, as in CodeTile.
   int terms;
   int64_t term_rows;
   const int8_t* x;
@@ -43,7 +43,7 @@ struct FewRowsTile {
   const int32_t* x_init;
   const float* x_sums;
   int64_t x_group_stride;
-  const FewRowsGroup* x_groups;  // the same as [terms][k / 32][rows], made for kernels of VNNI only
+  const FewRowsGroup* x_groups;  // the same as [k / 32][terms][rows], made for kernels of VNNI only
 
   // Floats.
   const float* x_floats;

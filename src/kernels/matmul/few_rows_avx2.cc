@@ -114,7 +114,7 @@ inline __m256i Sum(const __m256i* c, const int8_t* x, int32_t init) {
   }
 }
 
-// x and the others point at the first row of the pass and term, at the stretch.
+// x and the others point at the first row of the pass, at the stretch.
 struct RowsAt {
   const int8_t* x;
   const float* scales;
@@ -147,8 +147,12 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
           const __m256 s = _mm256_load_ps(scales + scale);
 #pragma GCC unroll 4
           for (int r = 0; r < kRows; ++r) {
-            const __m256i sum = Sum<F::kBits, kPart>(c + part * kPart, at.x + r * t.x_stride + part * F::kGroup,
-                                                     at.init[r * t.x_group_stride + part]);
+            const auto term = [&](int64_t row) {
+              return Sum<F::kBits, kPart>(c + part * kPart, at.x + row * t.x_stride + part * F::kGroup,
+                                          at.init[row * t.x_group_stride + part]);
+            };
+            __m256i sum = term(r);
+            if (t.terms == 2) sum = AddTerm(sum, term(r + t.term_rows));
             const __m256 xs = _mm256_set1_ps(at.scales[r * t.x_scale_stride]);
             acc[half][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(s, xs), acc[half][r]);
             if (F::kMin) {
@@ -184,14 +188,11 @@ void Tile(const FewRowsTile& t) {
     const int k = static_cast<int>(t.k - k0 < kCodeStretch ? t.k - k0 : kCodeStretch);
     for (int panel = 0; panel < t.panels; ++panel, chunk += k / (32 * F::kGroups) * F::kChunkBytes) {
       for (int first = 0; first < t.rows; first += kMostRows) {
-        for (int term = 0; term < t.terms; ++term) {
-          const int64_t row = term * t.term_rows + first;
-          Panels<F>(t, chunk, k,
-                    {t.x + row * t.x_stride + k0, t.x_scales + row * t.x_scale_stride + k0 / 32,
-                     t.x_init + row * t.x_group_stride + k0 / F::kGroup, t.x_sums + row * t.x_group_stride + k0 / F::kGroup},
-                    t.rows - first < kMostRows ? t.rows - first : kMostRows,
-                    first == 0 && term == 0, t.accumulator + first * kTileColumns + panel * kPanelRows);
-        }
+        Panels<F>(t, chunk, k,
+                  {t.x + first * t.x_stride + k0, t.x_scales + first * t.x_scale_stride + k0 / 32,
+                   t.x_init + first * t.x_group_stride + k0 / F::kGroup, t.x_sums + first * t.x_group_stride + k0 / F::kGroup},
+                  t.rows - first < kMostRows ? t.rows - first : kMostRows, first == 0,
+                  t.accumulator + first * kTileColumns + panel * kPanelRows);
       }
     }
   }

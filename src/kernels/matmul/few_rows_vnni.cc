@@ -47,36 +47,51 @@ struct Accumulators {
   }
 };
 
-// kRows rows of groups `x` against the stretches of `k` of kPanels panels, panel_bytes apart; `first`: nobody has read them yet.
-template <typename F, int kRows, int kPanels>
-inline void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const FewRowsGroup* x, bool first,
-                    float* out) {
-  constexpr int kParts = F::kParts, kPairs = F::kPart / 2;
+// kRows rows of groups `x` against the stretches of `k` of kPanels panels, panel_bytes apart. Few sums: those of all terms are made
+// side by side, and codes are unpacked once.
+template <typename F, int kRows, int kPanels, int kTerms>
+inline void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const FewRowsGroup* x, float* out) {
+  constexpr int kParts = F::kParts, kPairs = F::kPart / 2, kAtOnce = kRows <= 4 ? kTerms : 1;
   Accumulators<kRows, kPanels> acc(out);
   for (; k > 0; k -= 32 * F::kGroups, chunk += F::kChunkBytes) {
     const typename F::Scales scales[2] = {F::ScalesOf(chunk), F::ScalesOf(chunk + (kPanels - 1) * panel_bytes)};
-    for (int g = 0; g < F::kGroups; ++g, x += kRows) {
+    for (int g = 0; g < F::kGroups; ++g, x += kTerms * kRows) {
       const uint8_t* codes = chunk + g * F::kGroupBytes;
-      AskAhead(t.ahead, first ? kPanels * F::kChunkBytes / F::kGroups : 0);
+      AskAhead(t.ahead, kPanels * F::kChunkBytes / F::kGroups);
 #pragma GCC unroll 1
       for (int part = 0; part < kParts; ++part) {
-        __m512i sum[kPanels][kRows];
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          for (int p = 0; p < kPanels; ++p) sum[p][r] = _mm512_set1_epi32(x[r].init[part]);
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < kPairs; ++i) {
-          const int pair = part * kPairs + i;
-          __m512i c[kPanels][2];
-          for (int p = 0; p < kPanels; ++p) F::Codes(codes + p * panel_bytes, pair, c[p]);
+        __m512i sum[kAtOnce][kPanels][kRows];
 #pragma GCC unroll 2
-          for (int j = 0; j < 2; ++j) {
+        for (int term = 0; term < kTerms; term += kAtOnce) {
 #pragma GCC unroll 8
-            for (int r = 0; r < kRows; ++r) {
-              const __m512i quad = BroadcastQuad(x[r].codes + 8 * pair + 4 * j);
-              for (int p = 0; p < kPanels; ++p) sum[p][r] = _mm512_dpbusd_epi32(sum[p][r], c[p][j], quad);
+          for (int r = 0; r < kAtOnce * kRows; ++r) {
+            const __m512i init = _mm512_set1_epi32(x[term * kRows + r].init[part]);
+            for (int p = 0; p < kPanels; ++p) {
+              __m512i& s = sum[r / kRows][p][r % kRows];
+              s = term == 0 ? init : AddTerm(s, init);
             }
+          }
+#pragma GCC unroll 4
+          for (int i = 0; i < kPairs; ++i) {
+            const int pair = part * kPairs + i;
+            __m512i c[kPanels][2];
+            for (int p = 0; p < kPanels; ++p) F::Codes(codes + p * panel_bytes, pair, c[p]);
+#pragma GCC unroll 2
+            for (int j = 0; j < 2; ++j) {
+#pragma GCC unroll 8
+              for (int r = 0; r < kAtOnce * kRows; ++r) {
+                const __m512i quad = BroadcastQuad(x[term * kRows + r].codes + 8 * pair + 4 * j);
+                for (int p = 0; p < kPanels; ++p) {
+                  __m512i& s = sum[r / kRows][p][r % kRows];
+                  s = _mm512_dpbusd_epi32(s, c[p][j], quad);
+                }
+              }
+            }
+          }
+        }
+        if (kAtOnce == 2) {
+          for (int p = 0; p < kPanels; ++p) {
+            for (int r = 0; r < kRows; ++r) sum[0][p][r] = AddTerm(sum[0][p][r], sum[kAtOnce - 1][p][r]);
           }
         }
         acc.Next();
@@ -86,7 +101,7 @@ inline void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_by
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) {
             const __m512 scale = _mm512_mul_ps(s, _mm512_set1_ps(x[r].scale));
-            __m512 a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[p][r]), scale, acc.Get(p, r));
+            __m512 a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[0][p][r]), scale, acc.Get(p, r));
             if (F::kMin) a = _mm512_fmadd_ps(m, _mm512_set1_ps(x[r].sum), a);
             acc.Set(p, r, a);
           }
@@ -97,37 +112,39 @@ inline void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_by
   acc.Store();
 }
 
-template <typename F, int kRows>
+template <typename F, int kRows, int kTerms>
 void Tile(const FewRowsTile& t) {
   for (int i = 0; i < kRows * kTileColumns; i += 16) _mm512_storeu_ps(t.accumulator + i, _mm512_setzero_ps());
   const uint8_t* chunk = t.chunks;
-  const int64_t term_groups = t.k / 32 * kRows;
   for (int64_t k0 = 0; k0 < t.k; k0 += kCodeStretch) {
     const int k = static_cast<int>(t.k - k0 < kCodeStretch ? t.k - k0 : kCodeStretch);
     const int64_t panel_bytes = k / (32 * F::kGroups) * F::kChunkBytes;
-    const FewRowsGroup* x = t.x_groups + k0 / 32 * kRows;
-    for (int term = 0; term < t.terms; ++term, x += term_groups) {  // the second finds the stretch in L1
-      if (t.panels == 2) {
-        Stretch<F, kRows, 2>(t, chunk, panel_bytes, k, x, term == 0, t.accumulator);
-      } else {
-        Stretch<F, kRows, 1>(t, chunk, panel_bytes, k, x, term == 0, t.accumulator);
-      }
+    const FewRowsGroup* x = t.x_groups + k0 / 32 * kTerms * kRows;
+    if (t.panels == 2) {
+      Stretch<F, kRows, 2, kTerms>(t, chunk, panel_bytes, k, x, t.accumulator);
+    } else {
+      Stretch<F, kRows, 1, kTerms>(t, chunk, panel_bytes, k, x, t.accumulator);
     }
     chunk += t.panels * panel_bytes;
   }
 }
 
+template <typename F, int kRows>
+inline void Terms(const FewRowsTile& t) {
+  t.terms == 2 ? Tile<F, kRows, 2>(t) : Tile<F, kRows, 1>(t);
+}
+
 template <typename F>
 inline void Rows(const FewRowsTile& t) {
   switch (t.rows) {
-    case 1: return Tile<F, 1>(t);
-    case 2: return Tile<F, 2>(t);
-    case 3: return Tile<F, 3>(t);
-    case 4: return Tile<F, 4>(t);
-    case 5: return Tile<F, 5>(t);
-    case 6: return Tile<F, 6>(t);
-    case 7: return Tile<F, 7>(t);
-    default: return Tile<F, 8>(t);
+    case 1: return Terms<F, 1>(t);
+    case 2: return Terms<F, 2>(t);
+    case 3: return Terms<F, 3>(t);
+    case 4: return Terms<F, 4>(t);
+    case 5: return Terms<F, 5>(t);
+    case 6: return Terms<F, 6>(t);
+    case 7: return Terms<F, 7>(t);
+    default: return Terms<F, 8>(t);
   }
 }
 
@@ -138,6 +155,7 @@ void FewRowsQ4_1Vnni(const FewRowsTile& t) { Rows<Q4_1Few>(t); }
 void FewRowsQ5_0Vnni(const FewRowsTile& t) { Rows<Q5_0Few>(t); }
 void FewRowsQ8_0Vnni(const FewRowsTile& t) { Rows<Q8_0Few>(t); }
 void FewRowsIQ4_NLVnni(const FewRowsTile& t) { Rows<Iq4NlFew>(t); }
+void FewRowsNF4Vnni(const FewRowsTile& t) { Rows<Nf4Few>(t); }
 void FewRowsQ4_KVnni(const FewRowsTile& t) { Rows<Q4_KFew>(t); }
 void FewRowsQ5_KVnni(const FewRowsTile& t) { Rows<Q5_KFew>(t); }
 void FewRowsQ6_KVnni(const FewRowsTile& t) { Rows<Q6_KFew>(t); }

@@ -71,6 +71,16 @@ inline int32_t SumOfBytes(__m128i codes) {
   return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
 
+// 32 codes to bytes, and the sums of the two halves.
+inline void StoreCodes(const __m256i q[4], int8_t* to, int32_t* sums) {
+  // Packing works within 128-bit lanes; the permutation puts the 32-bit pieces back in order.
+  const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+  const __m256i ordered = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), ordered);
+  sums[0] = SumOfBytes(_mm256_castsi256_si128(ordered));
+  sums[1] = SumOfBytes(_mm256_extracti128_si256(ordered, 1));
+}
+
 }  // namespace
 
 void MultiplyFloatsAvx2(const FloatTile& t) {
@@ -83,8 +93,9 @@ void MultiplyFloatsAvx2(const FloatTile& t) {
   }
 }
 
-void RoundRowAvx2(const float* x, int64_t k, int8_t* codes, float* scales, int32_t* sums) {
-  for (int64_t g = 0; g < k / 32; ++g, x += 32, codes += 32, sums += 2) {
+void RoundRowAvx2(const float* x, int64_t k, const RoundedRow& to) {
+  const float steps = to.second != nullptr ? kTwoTermSteps : kOneTermSteps;
+  for (int64_t g = 0; g < k / 32; ++g, x += 32) {
     const __m256 v[4] = {_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8), _mm256_loadu_ps(x + 16), _mm256_loadu_ps(x + 24)};
     // The largest magnitude by its bits: a NaN is larger than infinity, so it is not lost.
     const __m256i most = _mm256_max_epi32(_mm256_max_epi32(Magnitude(v[0]), Magnitude(v[1])),
@@ -94,16 +105,21 @@ void RoundRowAvx2(const float* x, int64_t k, int8_t* codes, float* scales, int32
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
     const float amax = _mm_cvtss_f32(_mm_castsi128_ps(m));
     const bool zero = amax < kSmallestAmax;
-    scales[g] = zero ? 0.0f : amax / 127.0f;
-    const __m256 inverse = _mm256_set1_ps(zero ? 0.0f : 127.0f / amax);
+    to.scales[g] = zero ? 0.0f : amax / steps;
+    const __m256 inverse = _mm256_set1_ps(zero ? 0.0f : steps / amax);
     __m256i q[4];
     for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
-    // Packing works within 128-bit lanes; the permutation puts the 32-bit pieces back in order.
-    const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-    const __m256i ordered = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), ordered);
-    sums[0] = SumOfBytes(_mm256_castsi256_si128(ordered));
-    sums[1] = SumOfBytes(_mm256_extracti128_si256(ordered, 1));
+    if (to.second == nullptr) {
+      StoreCodes(q, to.codes + 32 * g, to.sums + 2 * g);
+      continue;
+    }
+    __m256i high[4];
+    for (int i = 0; i < 4; ++i) {
+      high[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_cvtepi32_ps(q[i]), _mm256_set1_ps(1.0f / kDigits)));
+      q[i] = _mm256_sub_epi32(q[i], _mm256_mullo_epi32(high[i], _mm256_set1_epi32(kDigits)));
+    }
+    StoreCodes(high, to.codes + 32 * g, to.sums + 2 * g);
+    StoreCodes(q, to.second + 32 * g, to.second_sums + 2 * g);
   }
 }
 

@@ -69,6 +69,15 @@ inline void RowsOf(const FloatTile& t, int row, int rows) {
   }
 }
 
+// 16 codes to bytes; returns their sum.
+inline int32_t StoreCodes(__m512i q, int8_t* to) {
+  const __m128i codes = _mm512_cvtsepi32_epi8(q);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), codes);
+  // + 128 each makes signed bytes unsigned for VPSADBW.
+  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(codes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
+}
+
 inline __m256i LoadHalves(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 
 }  // namespace
@@ -81,8 +90,9 @@ void MultiplyFloatsAvx512(const FloatTile& t) {
   }
 }
 
-void RoundRowAvx512(const float* x, int64_t k, int8_t* codes, float* scales, int32_t* sums) {
-  for (int64_t g = 0; g < k / 32; ++g, x += 32, codes += 32, sums += 2) {
+void RoundRowAvx512(const float* x, int64_t k, const RoundedRow& to) {
+  const float steps = to.second != nullptr ? kTwoTermSteps : kOneTermSteps;
+  for (int64_t g = 0; g < k / 32; ++g, x += 32) {
     const __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
     // The largest magnitude by its bits: a NaN is larger than infinity, so it is not lost.
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
@@ -91,17 +101,18 @@ void RoundRowAvx512(const float* x, int64_t k, int8_t* codes, float* scales, int
     float amax;
     memcpy(&amax, &bits, 4);
     const bool zero = amax < kSmallestAmax;
-    scales[g] = zero ? 0.0f : amax / 127.0f;
-    const __m512 inverse = _mm512_set1_ps(zero ? 0.0f : 127.0f / amax);
-    const __m512i qa = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)), qb = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
-    const __m128i ca = _mm512_cvtsepi32_epi8(qa), cb = _mm512_cvtsepi32_epi8(qb);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), ca);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + 16), cb);
-    // Sum of 16 signed bytes: + 128 each makes them unsigned for VPSADBW.
-    const __m128i bias = _mm_set1_epi8(-128), none = _mm_setzero_si128();
-    const __m128i sa = _mm_sad_epu8(_mm_xor_si128(ca, bias), none), sb = _mm_sad_epu8(_mm_xor_si128(cb, bias), none);
-    sums[0] = _mm_cvtsi128_si32(sa) + _mm_extract_epi32(sa, 2) - 2048;
-    sums[1] = _mm_cvtsi128_si32(sb) + _mm_extract_epi32(sb, 2) - 2048;
+    to.scales[g] = zero ? 0.0f : amax / steps;
+    const __m512 inverse = _mm512_set1_ps(zero ? 0.0f : steps / amax);
+    for (int half = 0; half < 2; ++half) {
+      __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(half == 0 ? a : b, inverse));
+      const int64_t at = 2 * g + half;
+      if (to.second != nullptr) {
+        const __m512i high = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(q), _mm512_set1_ps(1.0f / kDigits)));
+        to.second_sums[at] = StoreCodes(_mm512_sub_epi32(q, _mm512_mullo_epi32(high, _mm512_set1_epi32(kDigits))), to.second + 16 * at);
+        q = high;
+      }
+      to.sums[at] = StoreCodes(q, to.codes + 16 * at);
+    }
   }
 }
 

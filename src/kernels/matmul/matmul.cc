@@ -40,13 +40,13 @@ struct WorkerBuffer {
 // Sums of codes as one format wants them: per group, times -offset and times the scale.
 struct GroupSums {
   int group, offset;
-  int32_t* init;
-  float* sums;
+  int32_t* init;        // [terms * m][k / group]
+  float* sums;          // [m][k / group], of all terms
   bool wants_groups;
   FewRowsGroup* groups;  // if wanted
 };
 
-// Rows of x as int8, shared by the jobs that multiply them. With two terms, rows [m, 2 m) hold what rounding the first left.
+// Rows of x as int8, shared by the jobs that multiply them. With two terms, rows [m, 2 m) are the second term's.
 struct RoundedInput {
   const float* x;
   int64_t x_stride, m, k;
@@ -54,7 +54,7 @@ struct RoundedInput {
   RoundRowFn round_row;
   int64_t code_stride;  // bytes
   int8_t* codes;
-  float* scales;        // [terms * m][k / 32]
+  float* scales;        // [m][k / 32]
   int32_t* sums;        // [terms * m][k / 16]
   std::vector<GroupSums> group_sums;
 };
@@ -78,7 +78,6 @@ struct MatmulScratch::State {
     std::atomic<int64_t> next{0};
   };
   Buffer arena;    // rounded inputs
-  Buffer rests;    // a row of x a thread: what the first term left
   Buffer workers;  // WorkerBuffer a thread
   Buffer many_rows;  // ManyRowsBuffer a thread
   TiledInputs tiled;
@@ -87,7 +86,7 @@ struct MatmulScratch::State {
   std::vector<PlannedJob> jobs;
   std::unique_ptr<Cursor[]> cursors;  // a thread: the next of its chunks
   int cursor_count = 0;
-  int64_t rounded_rows = 0, rounded_elements = 0, rest_k = 0;
+  int64_t rounded_rows = 0, rounded_elements = 0;
 };
 
 namespace {
@@ -122,7 +121,6 @@ int FindInput(State& s, const MatmulJob& job, RoundRowFn round_row) {
   input.group_sums.clear();
   s.rounded_rows += input.m;
   s.rounded_elements += input.m * input.k;
-  if (input.terms > 1) s.rest_k = std::max(s.rest_k, input.k);
   return static_cast<int>(s.input_count++);
 }
 
@@ -162,55 +160,50 @@ void PlaceInputs(State& s) {
 // Row `row` once more, as FewRowsTile::x_groups has it.
 void WriteGroups(const RoundedInput& input, const GroupSums& sums, int64_t row) {
   const int64_t k32 = input.k / 32, parts = 32 / sums.group;
-  const int8_t* codes = input.codes + row * input.code_stride;
-  const float* scales = input.scales + row * k32;
-  const int32_t* init = sums.init + row * k32 * parts;
-  const float* scaled = sums.sums + row * k32 * parts;
-  FewRowsGroup* to = sums.groups + row / input.m * k32 * input.m + row % input.m;
-  for (int64_t g = 0; g < k32; ++g, to += input.m) {
-    std::memcpy(to->codes, codes + 32 * g, 32);
-    to->scale = scales[g];
-    to->init[0] = init[g * parts], to->init[1] = init[g * parts + parts - 1];
-    to->sum = scaled[g * parts];
+  for (int64_t term = 0; term < input.terms; ++term) {
+    const int8_t* codes = input.codes + (term * input.m + row) * input.code_stride;
+    const int32_t* init = sums.init + (term * input.m + row) * k32 * parts;
+    FewRowsGroup* to = sums.groups + term * input.m + row;
+    for (int64_t g = 0; g < k32; ++g, to += input.terms * input.m) {
+      std::memcpy(to->codes, codes + 32 * g, 32);
+      to->scale = input.scales[row * k32 + g];
+      to->init[0] = init[g * parts], to->init[1] = init[g * parts + parts - 1];
+      to->sum = sums.sums[(row * k32 + g) * parts];
+    }
   }
 }
 
-// Rounds `x` into row `row` of the input.
-void RoundTerm(const RoundedInput& input, const float* x, int64_t row) {
-  const int64_t k32 = input.k / 32;
-  float* scales = input.scales + row * k32;
-  int32_t* sums = input.sums + row * 2 * k32;
-  input.round_row(x, input.k, input.codes + row * input.code_stride, scales, sums);
+void RoundRow(const RoundedInput& input, int64_t row) {
+  const int64_t k32 = input.k / 32, second = input.m + row;
+  const bool two = input.terms == 2;
+  const RoundedRow to = {.codes = input.codes + row * input.code_stride,
+                         .scales = input.scales + row * k32,
+                         .sums = input.sums + row * 2 * k32,
+                         .second = two ? input.codes + second * input.code_stride : nullptr,
+                         .second_sums = two ? input.sums + second * 2 * k32 : nullptr};
+  input.round_row(input.x + row * input.x_stride, input.k, to);
   for (const GroupSums& out : input.group_sums) {
     const int64_t groups = input.k / out.group;
-    int32_t* init = out.init + row * groups;
-    float* scaled = out.sums + row * groups;
+    const auto sum_of = [&](const int32_t* sums, int64_t g) { return out.group == 16 ? sums[g] : sums[2 * g] + sums[2 * g + 1]; };
     for (int64_t g = 0; g < groups; ++g) {
-      const int32_t sum = out.group == 16 ? sums[g] : sums[2 * g] + sums[2 * g + 1];
-      init[g] = -out.offset * sum;
-      scaled[g] = scales[g * out.group / 32] * static_cast<float>(sum);
+      int32_t sum = sum_of(to.sums, g);
+      out.init[row * groups + g] = -out.offset * sum;
+      if (two) {
+        const int32_t more = sum_of(to.second_sums, g);
+        out.init[second * groups + g] = -out.offset * more;
+        sum = kDigits * sum + more;
+      }
+      out.sums[row * groups + g] = to.scales[g * out.group / 32] * static_cast<float>(sum);
     }
     if (out.wants_groups) WriteGroups(input, out, row);
   }
 }
 
-// All terms of a row; `rest` has room for one row.
-void RoundRow(const RoundedInput& input, int64_t row, float* rest) {
-  const float* x = input.x + row * input.x_stride;
-  RoundTerm(input, x, row);
-  if (input.terms == 1) return;
-  const int8_t* codes = input.codes + row * input.code_stride;
-  const float* scales = input.scales + row * (input.k / 32);
-  for (int64_t i = 0; i < input.k; ++i) rest[i] = x[i] - scales[i / 32] * codes[i];
-  RoundTerm(input, rest, input.m + row);
-}
-
 // Rounds rows [begin, end) of all inputs laid end to end.
-void RoundRows(const State& s, int64_t begin, int64_t end, int worker) {
-  float* rest = const_cast<float*>(s.rests.as<float>()) + worker * s.rest_k;
+void RoundRows(const State& s, int64_t begin, int64_t end) {
   for (size_t i = 0; i < s.input_count && end > 0; ++i) {
     const RoundedInput& input = s.inputs[i];
-    for (int64_t row = std::max<int64_t>(begin, 0); row < std::min(end, input.m); ++row) RoundRow(input, row, rest);
+    for (int64_t row = std::max<int64_t>(begin, 0); row < std::min(end, input.m); ++row) RoundRow(input, row);
     begin -= input.m, end -= input.m;
   }
 }
@@ -302,7 +295,7 @@ class TileWork {
       const int k = static_cast<int>(std::min<int64_t>(weight_.k() - k0, kernel_.format->stretch()));
       Unpack(k);
       if (kernel_.uses_codes()) {
-        for (int term = 0; term < input_->terms; ++term) MultiplyCodes(term * input_->m + begin, rows, k0, k);
+        MultiplyCodes(begin, rows, k0, k);
         continue;
       }
       if (kernel_.format->is_float()) {
@@ -354,7 +347,7 @@ class TileWork {
     ahead_bytes_ = 0;
   }
 
-  // Rows of the rounded input, from `begin`.
+  // All terms of rows of the rounded input, from `begin`.
   void MultiplyCodes(int64_t begin, int rows, int64_t k0, int k) {
     const PanelFormat& format = *kernel_.format;
     const int second = panels_ - 1;
@@ -367,6 +360,8 @@ class TileWork {
                                         .group = format.group,
                                         .bits = format.bits,
                                         .has_min = format.has_min,
+                                        .terms = input_->terms,
+                                        .term_rows = input_->m,
                                         .x = input_->codes + begin * input_->code_stride + k0,
                                         .x_stride = input_->code_stride,
                                         .x_scales = input_->scales + begin * k32 + k0 / 32,
@@ -596,7 +591,7 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
   s.jobs.clear();
   s.input_count = 0;
   s.tiled.Clear();
-  s.rounded_rows = s.rounded_elements = s.rest_k = 0;
+  s.rounded_rows = s.rounded_elements = 0;
   for (const MatmulJob& job : jobs) {
     HONE_CHECK(job.weight != nullptr && *job.weight && job.m >= 0);
     if (job.m == 0 || job.weight->n() == 0) continue;
@@ -617,15 +612,12 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
   const size_t stride = RoundUp(sizeof(WorkerBuffer), 4096);
   if (s.workers.size() < stride * threads.count()) s.workers = Buffer(stride * threads.count());
 
-  const size_t rest_bytes = sizeof(float) * s.rest_k * threads.count();
-  if (s.rests.size() < rest_bytes) s.rests = Buffer(rest_bytes);
-
   const size_t tiled_stride = RoundUp(sizeof(ManyRowsBuffer), 4096);
   const bool tiled = s.tiled.row_blocks() > 0;
   if (tiled && s.many_rows.size() < tiled_stride * threads.count()) s.many_rows = Buffer(tiled_stride * threads.count());
 
   const bool few = threads.count() == 1 || s.rounded_elements + s.tiled.elements() <= kFewElements;
-  if (few) RoundRows(s, 0, s.rounded_rows, 0), s.tiled.Round(0, s.tiled.row_blocks());
+  if (few) RoundRows(s, 0, s.rounded_rows), s.tiled.Round(0, s.tiled.row_blocks());
   const bool own = SplitAsPacked(s, threads.count()), shared = AllFewRows(s);
   if (shared && s.cursor_count < threads.count()) {
     s.cursors = std::make_unique<State::Cursor[]>(threads.count()), s.cursor_count = threads.count();
@@ -638,7 +630,7 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
   threads.Run([&](int worker) {
     if (!few) {
       const auto [begin, end] = threads.Range(s.rounded_rows, 1, worker);
-      RoundRows(s, begin, end, worker);
+      RoundRows(s, begin, end);
       const auto blocks = threads.Range(s.tiled.row_blocks(), 1, worker);
       s.tiled.Round(blocks.first, blocks.second);
       threads.Barrier();

@@ -34,21 +34,36 @@ std::vector<float> Product(const PackedMatrix& w, const float* x, int64_t x_stri
   return y;
 }
 
-PackedMatrix Packed(const Tensor& weights, Isa isa, bool exact, int threads = 1) {
+PackedMatrix Packed(const Tensor& weights, Isa isa, bool exact, int threads = 1, int terms = 1) {
   ThreadPool pool(threads);
-  auto packed = PackedMatrix::Pack(weights.view(), {isa, exact}, pool);
+  auto packed = PackedMatrix::Pack(weights.view(), {.isa = isa, .exact = exact, .input_terms = terms}, pool);
   EXPECT_TRUE(packed.has_value());
   return std::move(packed).value();
 }
 
+// A row rounded by `round`, to one term or two.
+struct Rounded {
+  std::vector<int8_t> codes, second;
+  std::vector<float> scales;
+  std::vector<int32_t> sums, second_sums;
+  bool operator==(const Rounded&) const = default;
+};
+Rounded RoundedBy(RoundRowFn round, const float* x, int64_t k, int terms) {
+  Rounded r{std::vector<int8_t>(k), std::vector<int8_t>(k), std::vector<float>(k / 32), std::vector<int32_t>(k / 16),
+            std::vector<int32_t>(k / 16)};
+  round(x, k, {r.codes.data(), r.scales.data(), r.sums.data(), terms == 2 ? r.second.data() : nullptr, r.second_sums.data()});
+  return r;
+}
+
 // What the int8 path multiplies: x rounded to codes, as floats.
-std::vector<float> RoundedRows(const std::vector<float>& x, int64_t stride, int64_t m, int64_t k) {
-  std::vector<float> out(m * k), scales(k / 32);
-  std::vector<int8_t> codes(k);
-  std::vector<int32_t> sums(k / 16);
+std::vector<float> RoundedRows(const std::vector<float>& x, int64_t stride, int64_t m, int64_t k, int terms) {
+  std::vector<float> out(m * k);
   for (int64_t row = 0; row < m; ++row) {
-    RoundRowScalar(x.data() + row * stride, k, codes.data(), scales.data(), sums.data());
-    for (int64_t i = 0; i < k; ++i) out[row * k + i] = codes[i] * scales[i / 32];
+    const Rounded r = RoundedBy(RoundRowScalar, x.data() + row * stride, k, terms);
+    for (int64_t i = 0; i < k; ++i) {
+      const int code = terms == 2 ? kDigits * r.codes[i] + r.second[i] : r.codes[i];
+      out[row * k + i] = static_cast<float>(code) * r.scales[i / 32];
+    }
   }
   return out;
 }
@@ -90,8 +105,8 @@ class MatmulKernelTest : public testing::TestWithParam<KernelCase> {
   }
   const MatmulKernel& kernel() const { return FindMatmulKernel(GetParam().type, GetParam().isa, GetParam().exact); }
   int64_t chunk() const { return kernel().format->chunk; }
-  PackedMatrix Pack(const Tensor& weights, int threads = 1) const {
-    return Packed(weights, GetParam().isa, GetParam().exact, threads);
+  PackedMatrix Pack(const Tensor& weights, int threads = 1, int terms = 1) const {
+    return Packed(weights, GetParam().isa, GetParam().exact, threads, terms);
   }
   // K = 1..5 blocks and longer than several stretches; any K for floats.
   std::vector<int64_t> SizesOfK() const {
@@ -113,12 +128,13 @@ TEST_P(MatmulKernelTest, AgreesWithTheReference) {
       const std::vector<float> x = RandomRows(m, stride, rng.Next());
       std::vector<float> bias(n);
       for (float& b : bias) b = RandomNormal(rng);
-      const PackedMatrix packed = Pack(weights);
+      const int terms_of_x = 1 + static_cast<int>(rng.Below(2));
+      const PackedMatrix packed = Pack(weights, 1, terms_of_x);
       ASSERT_EQ(packed.kernel().exact, GetParam().exact);
       const std::vector<float> y = Product(packed, x.data(), stride, m, 1, bias.data());
 
       const bool rounded = packed.kernel().uses_codes();
-      const std::vector<float> same = rounded ? RoundedRows(x, stride, m, k) : x;
+      const std::vector<float> same = rounded ? RoundedRows(x, stride, m, k, terms_of_x) : x;
       std::vector<double> want(m * n), magnitude(m * n);
       MatmulReference(weights.view(), same.data(), rounded ? k : stride, m, bias.data(), want.data(), magnitude.data());
       // Float operations on the way of one term: two products and two sums a group, or a chain of 64 and its sum.
@@ -138,14 +154,17 @@ TEST_P(MatmulKernelTest, ExtremeCodesStayExact) {
   std::vector<float> x(m * k);
   for (int64_t i = 0; i < k; ++i) x[i] = 2, x[k + i] = -2, x[2 * k + i] = i % 2 == 0 ? 2 : -2;
   for (const int fill : {0x00, 0x7f, 0x80, 0xff}) {
-    Tensor weights = RandomWeights(GetParam().type, n, k, 1);
-    FillCodes(weights, fill);
-    const PackedMatrix packed = Pack(weights);
-    const std::vector<float> y = Product(packed, x.data(), k, m);
-    std::vector<double> want(m * n), magnitude(m * n);
-    MatmulReference(weights.view(), x.data(), k, m, nullptr, want.data(), magnitude.data());
-    for (int64_t i = 0; i < m * n; ++i) {
-      ASSERT_NEAR(y[i], want[i], 1e-5 * TermsOverWeights(*packed.kernel().format) * magnitude[i]) << "fill " << fill << " at " << i;
+    for (const int terms : {1, 2}) {
+      Tensor weights = RandomWeights(GetParam().type, n, k, 1);
+      FillCodes(weights, fill);
+      const PackedMatrix packed = Pack(weights, 1, terms);
+      const std::vector<float> y = Product(packed, x.data(), k, m);
+      std::vector<double> want(m * n), magnitude(m * n);
+      MatmulReference(weights.view(), x.data(), k, m, nullptr, want.data(), magnitude.data());
+      for (int64_t i = 0; i < m * n; ++i) {
+        ASSERT_NEAR(y[i], want[i], 1e-5 * TermsOverWeights(*packed.kernel().format) * magnitude[i])
+            << "fill " << fill << ", " << terms << " terms, at " << i;
+      }
     }
   }
 }
@@ -183,19 +202,21 @@ TEST_P(MatmulKernelTest, BitsDependOnTheRowAlone) {
 
 TEST_P(MatmulKernelTest, SurvivesStrangeInputs) {
   const int64_t k = std::max<int64_t>(chunk() * 2, 64), n = 20;
-  const PackedMatrix packed = Pack(RandomWeights(GetParam().type, n, k, 1));
-  std::vector<float> x = RandomRows(5, k, 2);
-  const std::vector<float> before = Product(packed, x.data(), k, 5);
+  const std::vector<float> usual = RandomRows(5, k, 2);
+  std::vector<float> x = usual;
   x[0 * k + 3] = std::numeric_limits<float>::quiet_NaN();
   x[1 * k + k - 1] = -std::numeric_limits<float>::infinity();
   for (int64_t i = 0; i < k; ++i) x[2 * k + i] = 0, x[3 * k + i] = 1e-42f * static_cast<float>(i % 5);
-  const std::vector<float> y = Product(packed, x.data(), k, 5);
-  for (int64_t i = 0; i < n; ++i) {
-    ASSERT_TRUE(std::isnan(y[i]));
-    ASSERT_FALSE(std::isfinite(y[n + i]));
-    ASSERT_EQ(y[2 * n + i], 0.0f);
-    ASSERT_LT(std::fabs(y[3 * n + i]), 1e-30f);
-    ASSERT_EQ(y[4 * n + i], before[4 * n + i]) << "a NaN reached another row";
+  for (const int terms : {1, 2}) {
+    const PackedMatrix packed = Pack(RandomWeights(GetParam().type, n, k, 1), 1, terms);
+    const std::vector<float> before = Product(packed, usual.data(), k, 5), y = Product(packed, x.data(), k, 5);
+    for (int64_t i = 0; i < n; ++i) {
+      ASSERT_TRUE(std::isnan(y[i]));
+      ASSERT_FALSE(std::isfinite(y[n + i]));
+      ASSERT_EQ(y[2 * n + i], 0.0f);
+      ASSERT_LT(std::fabs(y[3 * n + i]), 1e-30f);
+      ASSERT_EQ(y[4 * n + i], before[4 * n + i]) << "a NaN reached another row";
+    }
   }
 }
 
@@ -209,7 +230,7 @@ TEST_P(MatmulKernelTest, PanelsHoldTheFilesBytes) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, MatmulKernelTest, testing::ValuesIn(AllKernels()), CaseName);
 
-// Two terms: the same company rule, and what is lost is what the second rounding loses, 1/254 of the first.
+// Two terms: the same company rule, and what is lost is what the second digit loses, 1/255 of one term.
 TEST(Matmul, TwoInputTermsKeepFifteenBits) {
   const Isa isa = ReadCpuFacts().best_isa();
   ThreadPool pool(2);
@@ -320,17 +341,37 @@ TEST(Matmul, RoundingIsTheSameOnEveryIsa) {
   for (const MatmulArithmetic& line : MatmulArithmetics()) {
     if (!CpuHas(line.isa)) continue;
     for (int row = 0; row < 4; ++row) {
-      std::vector<int8_t> codes(k), want_codes(k);
-      std::vector<float> scales(k / 32), want_scales(k / 32);
-      std::vector<int32_t> sums(k / 16), want_sums(k / 16);
-      line.round_row(x.data() + row * k, k, codes.data(), scales.data(), sums.data());
-      RoundRowScalar(x.data() + row * k, k, want_codes.data(), want_scales.data(), want_sums.data());
-      EXPECT_EQ(codes, want_codes) << IsaName(line.isa);
-      EXPECT_EQ(sums, want_sums) << IsaName(line.isa);
-      EXPECT_EQ(0, std::memcmp(scales.data(), want_scales.data(), k / 8)) << IsaName(line.isa);
+      for (const int terms : {1, 2}) {
+        SCOPED_TRACE(testing::Message() << IsaName(line.isa) << ", " << terms << " terms");
+        const Rounded got = RoundedBy(line.round_row, x.data() + row * k, k, terms);
+        const Rounded want = RoundedBy(RoundRowScalar, x.data() + row * k, k, terms);
+        EXPECT_EQ(got.codes, want.codes);
+        EXPECT_EQ(got.second, want.second);
+        EXPECT_EQ(got.sums, want.sums);
+        EXPECT_EQ(got.second_sums, want.second_sums);
+        EXPECT_EQ(0, std::memcmp(got.scales.data(), want.scales.data(), k / 8));
+      }
     }
   }
   EXPECT_TRUE(CpuHas(Isa::kScalar));
+}
+
+// Two terms are two digits that kernels of int8 can multiply, within the stated bound of what they stand for.
+TEST(Matmul, TwoTermsAreDigitsWithinTheirBound) {
+  const int64_t k = 4096;
+  Rng rng(4);
+  std::vector<float> x = RandomRows(1, k, 3);
+  for (int64_t g = 0; g < k; g += 64) {  // numbers between two digits, beside a largest of a whole number of steps
+    for (int64_t i = g; i < g + 32; ++i) x[i] = static_cast<float>(kDigits * (static_cast<int>(rng.Below(255)) - 127) + 127) + 0.25f * static_cast<float>(rng.Below(8));
+    x[g] = kTwoTermSteps;
+  }
+  const Rounded r = RoundedBy(RoundRowScalar, x.data(), k, 2);
+  for (int64_t i = 0; i < k; ++i) {
+    float amax = 0;
+    for (int64_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j) amax = std::max(amax, std::fabs(x[j]));
+    ASSERT_GE(std::min(r.codes[i], r.second[i]), -127);
+    ASSERT_NEAR(x[i], r.scales[i / 32] * static_cast<float>(kDigits * r.codes[i] + r.second[i]), amax / 64516) << i;
+  }
 }
 
 // More rows than one block of rows, so that tiles are visited several times.

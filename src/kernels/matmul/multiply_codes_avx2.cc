@@ -34,6 +34,7 @@ inline void Columns(const CodeTile& t, int row, int panel, int half) {
   const float* scales = t.scales[panel] + 8 * half;
   const float* mins = t.mins[panel] + 8 * half;
   const __m256i ones = _mm256_set1_epi16(1);
+  const int64_t term_codes = t.term_rows * t.x_stride, term_groups = t.term_rows * t.x_group_stride;
 
   __m256 acc[kRows];
   for (int r = 0; r < kRows; ++r) acc[r] = _mm256_loadu_ps(out + r * kTileColumns);
@@ -43,32 +44,38 @@ inline void Columns(const CodeTile& t, int row, int panel, int half) {
   for (int g = 0; g < groups; ++g, codes += kGroup * kPanelRows, x += kGroup, ahead += ahead_bytes) {
     Prefetch(ahead, ahead_bytes);
     __m256i sum[kRows];
-    if constexpr (kChain == 0) {
-      for (int r = 0; r < kRows; ++r) sum[r] = _mm256_setzero_si256();
-#pragma GCC unroll 8
-      for (int quad = 0; quad < kGroup / 4; ++quad) {
-        const __m256i w = _mm256_xor_si256(Load(codes + 64 * quad), _mm256_set1_epi8(-128));
-        const __m256i magnitude = _mm256_abs_epi8(w);
-        for (int r = 0; r < kRows; ++r) {
-          const __m256i xq = _mm256_sign_epi8(BroadcastQuad(x + r * t.x_stride + 4 * quad), w);
-          sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, xq), ones));
-        }
+    const int8_t* x_codes = x;
+    const int32_t* init = x_init + g;
+    for (int term = 0; term < t.terms; ++term, x_codes += term_codes, init += term_groups) {
+      for (int r = 0; r < kRows; ++r) {  // signed weights have no offset
+        const __m256i start = kChain == 0 ? _mm256_setzero_si256() : _mm256_set1_epi32(init[r * t.x_group_stride]);
+        sum[r] = term == 0 ? start : AddTerm(sum[r], start);
       }
-    } else {
-      for (int r = 0; r < kRows; ++r) sum[r] = _mm256_set1_epi32(x_init[r * t.x_group_stride + g]);
-      constexpr int kQuads = kChain < kGroup / 4 ? kChain : kGroup / 4;
+      if constexpr (kChain == 0) {
 #pragma GCC unroll 8
-      for (int first = 0; first < kGroup / 4; first += kQuads) {
-        __m256i narrow[kRows];
-#pragma GCC unroll 8
-        for (int quad = first; quad < first + kQuads; ++quad) {
-          const __m256i w = Load(codes + 64 * quad);
+        for (int quad = 0; quad < kGroup / 4; ++quad) {
+          const __m256i w = _mm256_xor_si256(Load(codes + 64 * quad), _mm256_set1_epi8(-128));
+          const __m256i magnitude = _mm256_abs_epi8(w);
           for (int r = 0; r < kRows; ++r) {
-            const __m256i products = _mm256_maddubs_epi16(w, BroadcastQuad(x + r * t.x_stride + 4 * quad));
-            narrow[r] = quad == first ? products : _mm256_add_epi16(narrow[r], products);
+            const __m256i xq = _mm256_sign_epi8(BroadcastQuad(x_codes + r * t.x_stride + 4 * quad), w);
+            sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, xq), ones));
           }
         }
-        for (int r = 0; r < kRows; ++r) sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(narrow[r], ones));
+      } else {
+        constexpr int kQuads = kChain < kGroup / 4 ? kChain : kGroup / 4;
+#pragma GCC unroll 8
+        for (int first = 0; first < kGroup / 4; first += kQuads) {
+          __m256i narrow[kRows];
+#pragma GCC unroll 8
+          for (int quad = first; quad < first + kQuads; ++quad) {
+            const __m256i w = Load(codes + 64 * quad);
+            for (int r = 0; r < kRows; ++r) {
+              const __m256i products = _mm256_maddubs_epi16(w, BroadcastQuad(x_codes + r * t.x_stride + 4 * quad));
+              narrow[r] = quad == first ? products : _mm256_add_epi16(narrow[r], products);
+            }
+          }
+          for (int r = 0; r < kRows; ++r) sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(narrow[r], ones));
+        }
       }
     }
     const __m256 s = _mm256_loadu_ps(scales + g * kPanelRows);

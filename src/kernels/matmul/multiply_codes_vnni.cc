@@ -28,6 +28,7 @@ inline void Rows(const CodeTile& t, int row) {
   const float* x_scales = t.x_scales + row * t.x_scale_stride;
   const int32_t* x_init = t.x_init + row * t.x_group_stride;
   const float* x_sums = t.x_sums + row * t.x_group_stride;
+  const int64_t term_codes = t.term_rows * t.x_stride, term_groups = t.term_rows * t.x_group_stride;
 
   __m512 acc[kRows][2];
   for (int r = 0; r < kRows; ++r) {
@@ -41,18 +42,23 @@ inline void Rows(const CodeTile& t, int row) {
   for (int g = 0; g < groups; ++g) {
     Prefetch(t.ahead + g * ahead_bytes, ahead_bytes);
     __m512i sum[kRows][2];
-    for (int r = 0; r < kRows; ++r) {
-      sum[r][0] = sum[r][1] = _mm512_set1_epi32(x_init[r * t.x_group_stride + g]);
-      _mm_prefetch(reinterpret_cast<const char*>(x + r * t.x_stride + kAhead), _MM_HINT_T0);
-    }
-#pragma GCC unroll 8
-    for (int quad = 0; quad < kGroup / 4; ++quad) {
-      const __m512i w0 = _mm512_loadu_si512(codes0 + 64 * quad), w1 = _mm512_loadu_si512(codes1 + 64 * quad);
-#pragma GCC unroll 6
+    const int8_t* codes = x;
+    const int32_t* init = x_init + g;
+    for (int term = 0; term < t.terms; ++term, codes += term_codes, init += term_groups) {
       for (int r = 0; r < kRows; ++r) {
-        const __m512i xq = BroadcastQuad(x + r * t.x_stride + 4 * quad);
-        sum[r][0] = _mm512_dpbusd_epi32(sum[r][0], w0, xq);
-        sum[r][1] = _mm512_dpbusd_epi32(sum[r][1], w1, xq);
+        const __m512i start = _mm512_set1_epi32(init[r * t.x_group_stride]);
+        for (int p = 0; p < 2; ++p) sum[r][p] = term == 0 ? start : AddTerm(sum[r][p], start);
+        _mm_prefetch(reinterpret_cast<const char*>(codes + r * t.x_stride + kAhead), _MM_HINT_T0);
+      }
+#pragma GCC unroll 8
+      for (int quad = 0; quad < kGroup / 4; ++quad) {
+        const __m512i w0 = _mm512_loadu_si512(codes0 + 64 * quad), w1 = _mm512_loadu_si512(codes1 + 64 * quad);
+#pragma GCC unroll 6
+        for (int r = 0; r < kRows; ++r) {
+          const __m512i xq = BroadcastQuad(codes + r * t.x_stride + 4 * quad);
+          sum[r][0] = _mm512_dpbusd_epi32(sum[r][0], w0, xq);
+          sum[r][1] = _mm512_dpbusd_epi32(sum[r][1], w1, xq);
+        }
       }
     }
     codes0 += kGroup * kPanelRows, codes1 += kGroup * kPanelRows, x += kGroup;

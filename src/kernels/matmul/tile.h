@@ -53,13 +53,15 @@ struct CodeTile {
   int group;       // elements a scale: 16 or 32
   int bits;        // codes are below 2^bits: how far 16-bit sums reach on AVX2
   bool has_min;
-  // Rounded rows; row r is `r * stride` further. All point at the stretch.
+  // Rounded rows; row r is `r * stride` further, row r of term t another `t * term_rows * stride`. All point at the stretch.
+  int terms;               // 1 or 2: RoundRowFn
+  int64_t term_rows;
   const int8_t* x;         // codes in [-127, 127]
   int64_t x_stride;
-  const float* x_scales;   // one per 32
+  const float* x_scales;   // one per 32, of all terms
   int64_t x_scale_stride;
   const int32_t* x_init;   // per group: -offset * (sum of the codes), where the integer sum starts
-  const float* x_sums;     // per group: x_scale * (sum of the codes), what a minimum is multiplied with
+  const float* x_sums;     // per group, of all terms: x_scale * (sum of the codes), what a minimum is multiplied with
   int64_t x_group_stride;
   int rows;
   float* accumulator;      // [rows][32]
@@ -68,8 +70,9 @@ struct CodeTile {
 };
 
 // For every row and column: accumulator += for each group in order
-//   fma(float(x_init + sum code * x), scale * x_scale, .)  and then, with minimums,  fma(min, x_sum, .)
-// The integer sum is exact; every ISA with FMA gives the same bits.
+//   fma(float(sum), scale * x_scale, .)  and then, with minimums,  fma(min, x_sum, .)
+// where sum is x_init + sum code * x of one term, or kDigits times that of the first plus that of the second. It is exact (below 2^29);
+// every ISA with FMA gives the same bits.
 using MultiplyCodesFn = void (*)(const CodeTile& tile);
 
 struct FloatTile {
@@ -89,12 +92,25 @@ using MultiplyFloatsFn = void (*)(const FloatTile& tile);
 // One row of `k` F32 (multiple of 32) to codes, scales [k / 32] and sums of codes [k / 16]. Per 32: amax = max |x|,
 // scale = amax / 127, code = round to even(x * (127 / amax)); all zero if amax < 1e-30. A NaN or infinity makes the scale NaN
 // or infinite, which reaches every product of the row. All ISAs give the same bits.
-using RoundRowFn = void (*)(const float* x, int64_t k, int8_t* codes, float* scales, int32_t* sums);
+//
+// Two terms, if there is a place for the second: scale = amax / kTwoTermSteps, q = round to even(x * (kTwoTermSteps / amax)), and x is
+// scale * (kDigits * code + second), two digits of q in base kDigits from -127 to 127. So both terms share a scale, and their integer
+// sums are added before they become floats.
+struct RoundedRow {
+  int8_t* codes;
+  float* scales;
+  int32_t* sums;
+  int8_t* second = nullptr;  // the second term's codes
+  int32_t* second_sums = nullptr;
+};
+using RoundRowFn = void (*)(const float* x, int64_t k, const RoundedRow& to);
 constexpr float kSmallestAmax = 1e-30f;
+constexpr int kDigits = 255, kOneTermSteps = 127, kTwoTermSteps = 127 * kDigits + 127;
 
 // u8 codes of the non-linear 4-bit tables: value + 128 and value + 12, so that code - offset is the value.
 constexpr int kIq4Offset = 128, kMxfp4Offset = 12;
 constexpr uint8_t kIq4Codes[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+constexpr uint8_t kNf4Codes[16] = {4, 42, 63, 79, 93, 105, 117, 128, 138, 148, 159, 170, 183, 198, 218, 252};  // value + 128
 constexpr uint8_t kMxfp4Codes[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 // How far ahead bytes are asked for: about half a microsecond of one core's share of memory bandwidth, several latencies. Measured:
@@ -109,7 +125,7 @@ constexpr int kPrefetchBytes = 8192;
 #include "kernels/matmul/kernels.inc"
 
 #define HONE_DECLARE_ARITHMETIC(isa)                                                                                 \
-  void RoundRow##isa(const float* x, int64_t k, int8_t* codes, float* scales, int32_t* sums);                        \
+  void RoundRow##isa(const float* x, int64_t k, const RoundedRow& to);                                               \
   void MultiplyFloats##isa(const FloatTile& tile);                                                                   \
   void DequantizeCodes##isa(const uint8_t* codes, const float* scales, const float* mins, int k, int group, int offset, \
                             float* weights);
