@@ -138,6 +138,43 @@ TEST(Evidence, PairedGatesWithOutliers) {
   }
 }
 
+// Pairs on a machine whose speed wanders, each run near the one before it, and which now and then stands still for half of one:
+// 200 gates of 12 pairs catch a slowdown of 5 %, and a model against itself does not fail.
+TEST(Evidence, PairedGatesOnAWanderingMachineWithStalls) {
+  constexpr int kRepeats = 200, kPairs = 12;
+  Rng rng(35);
+  for (const double stalls : {0.0, 0.03}) {
+    int alarms = 0, alarms_at_margin = 0, held = 0, caught = 0, slow_passed = 0;
+    const auto draw = [&](double slowdown) {
+      constexpr double kKept = 0.8, kDeviation = 0.02;
+      double wander = kDeviation * DrawNormal(rng);
+      std::vector<double> sides[2];
+      for (int i = 0; i < 2 * kPairs; ++i) {
+        wander = kKept * wander + std::sqrt(1 - kKept * kKept) * kDeviation * DrawNormal(rng);
+        const int side = (i / 2 + i) % 2;  // the order turns around
+        sides[side].push_back(std::exp(wander) * (side == 1 ? slowdown : 1) * (rng.Uniform() < stalls ? 1.5 : 1));
+      }
+      return PairValues("x", Direction::kLower, sides[0], sides[1], 0.95);
+    };
+    for (int r = 0; r < kRepeats; ++r) {
+      const PairedFigure same = draw(1), slow = draw(1.05);
+      alarms += VerdictAt("1", same) == Verdict::kFails;
+      alarms_at_margin += VerdictAt("1.02", same) == Verdict::kFails;
+      held += VerdictAt("1.02", same) == Verdict::kHolds;
+      caught += VerdictAt("1.02", slow) == Verdict::kFails;
+      slow_passed += VerdictAt("1.02", slow) == Verdict::kHolds;
+    }
+    EXPECT_LE(alarms, AtMost(0.025, kRepeats)) << stalls;
+    EXPECT_EQ(alarms_at_margin, 0) << stalls;
+    EXPECT_GE(held, AtLeast(stalls > 0 ? 0.88 : 0.99, kRepeats)) << stalls;
+    EXPECT_GE(caught, AtLeast(stalls > 0 ? 0.95 : 0.99, kRepeats)) << stalls;  // Student's interval: 0.49 with stalls
+    EXPECT_EQ(slow_passed, 0) << stalls;
+    RecordProperty("alarms_" + std::to_string(stalls), alarms);
+    RecordProperty("held_" + std::to_string(stalls), held);
+    RecordProperty("caught_" + std::to_string(stalls), caught);
+  }
+}
+
 // Results that were stored, medians with the intervals of their order statistics: nothing is paired.
 TEST(Evidence, StoredGatesWithOutliers) {
   constexpr int kRepeats = 2000;

@@ -166,6 +166,46 @@ Interval StudentMean(std::span<const double> values, double confidence) {
   return {mean, mean - half, mean + half, confidence};
 }
 
+namespace {
+
+// The greatest r such that the sum of those of the ranks 1 to n for which a coin falls heads is r or less with a probability of
+// at most `miss`, and that probability. -1 if even a sum of 0 is likelier.
+int64_t RankSumBelow(int64_t n, double miss, double* probability) {
+  constexpr int64_t kExact = 60;
+  if (n > kExact) {
+    const double m = static_cast<double>(n), error = std::sqrt(m * (m + 1) * (2 * m + 1) / 24);
+    *probability = miss;
+    return static_cast<int64_t>(std::floor(m * (m + 1) / 4 - 0.5 + NormalQuantile(miss) * error));
+  }
+  std::vector<double> chance(static_cast<size_t>(n * (n + 1) / 2) + 1);
+  chance[0] = 1;
+  for (int64_t rank = 1; rank <= n; ++rank) {
+    for (int64_t sum = rank * (rank - 1) / 2; sum >= 0; --sum) chance[sum + rank] += chance[sum] /= 2;
+  }
+  double sum = 0;
+  int64_t r = -1;
+  while (sum + chance[r + 1] <= miss) sum += chance[++r];
+  *probability = sum;
+  return r;
+}
+
+}  // namespace
+
+Interval SignedRankInterval(std::span<const double> values, double confidence) {
+  const auto n = static_cast<int64_t>(values.size());
+  HONE_CHECK(n >= 2 && n <= kMostSignedRanks);
+  std::vector<double> means;
+  for (size_t i = 0; i < values.size(); ++i) {
+    for (size_t j = i; j < values.size(); ++j) means.push_back(0.5 * (values[i] + values[j]));
+  }
+  std::sort(means.begin(), means.end());
+  double missed = 0;
+  const int64_t r = RankSumBelow(n, (1 - confidence) / 2, &missed);
+  const double value = SortedQuantile(means, 0.5);
+  if (r < 0) return {value, means.front(), means.back(), 1 - std::ldexp(1.0, static_cast<int>(1 - n))};
+  return {value, means[r], means[means.size() - 1 - r], 1 - 2 * missed};
+}
+
 Interval WilsonInterval(int64_t right, int64_t of, double confidence) {
   HONE_CHECK(of > 0 && right >= 0 && right <= of);
   const double z = NormalQuantile(0.5 + confidence / 2), n = static_cast<double>(of);

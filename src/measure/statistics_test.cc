@@ -119,6 +119,53 @@ TEST(Statistics, MedianIntervalCovers) {
   }
 }
 
+// Ranks of the textbook table of the signed-rank test: n = 8 allows sums up to 3 (96.1 %), n = 10 up to 8 (95.1 %), n = 20 up to
+// 52; the approximation beyond the exact ones, n = 100, up to 1954 (the rounding of the table's 1955).
+TEST(Statistics, SignedRankIntervalTakesTheTablesRanks) {
+  for (const auto& [n, rank] : {std::pair(8, 3), std::pair(10, 8), std::pair(20, 52), std::pair(100, 1954)}) {
+    std::vector<double> x, means;
+    for (int i = 0; i < n; ++i) x.push_back(std::exp(0.1 * i));
+    for (int i = 0; i < n; ++i) {
+      for (int j = i; j < n; ++j) means.push_back(0.5 * (x[i] + x[j]));
+    }
+    std::sort(means.begin(), means.end());
+    const Interval got = SignedRankInterval(x, 0.95);
+    EXPECT_EQ(got.value, Median(means));
+    EXPECT_EQ(got.low, means[rank]) << n;
+    EXPECT_EQ(got.high, means[means.size() - 1 - rank]) << n;
+    EXPECT_NEAR(got.confidence, n == 8 ? 0.9609375 : n == 10 ? 0.951171875 : 0.95, n > 10 ? 2e-3 : 1e-12);
+  }
+  const Interval few = SignedRankInterval(std::vector<double>{3, 1, 2}, 0.95);
+  EXPECT_EQ(few.low, 1);
+  EXPECT_EQ(few.high, 3);
+  EXPECT_DOUBLE_EQ(few.confidence, 0.75);
+}
+
+// Heavy tails to both sides: holds the centre as often as it says, and one value that is far off moves it hardly at all.
+TEST(Statistics, SignedRankIntervalCoversAndKeepsItsWidth) {
+  Rng rng(23);
+  for (const int n : {8, 10, 12, 20, 80}) {
+    constexpr int kRepeats = 1500;
+    int inside = 0;
+    double promised = 0;
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      std::vector<double> x(n);
+      for (double& v : x) v = 5 + std::log(rng.Uniform() + 1e-12) * (rng.Uniform() < 0.5 ? 1 : -1);
+      const Interval interval = SignedRankInterval(x, 0.95);
+      promised = interval.confidence;
+      inside += interval.low <= 5 && 5 <= interval.high;
+    }
+    EXPECT_NEAR(static_cast<double>(inside) / kRepeats, promised, 4 * std::sqrt(0.05 * 0.95 / kRepeats)) << n;
+  }
+  std::vector<double> x;
+  for (int i = 0; i < 12; ++i) x.push_back(0.01 * (i % 4));
+  const Interval calm = SignedRankInterval(x, 0.95);
+  x[5] = 100;
+  const Interval stalled = SignedRankInterval(x, 0.95), student = StudentMean(x, 0.95);
+  EXPECT_LT(stalled.high - stalled.low, 3 * (calm.high - calm.low));
+  EXPECT_GT(student.high - student.low, 30);
+}
+
 // On average over the shares about as often as it says; not for each of them, since counts are whole.
 TEST(Statistics, WilsonCovers) {
   Rng rng(21);

@@ -12,6 +12,7 @@
 namespace hone {
 namespace {
 
+constexpr size_t kRankPairs = 10;  // from here on signed ranks tell as much as Student's interval where nothing is far off
 constexpr double kSlack = 1e-3;  // of confidence: order statistics reach what they reach
 
 // Standard error that an interval of this confidence stands for, in units of its scale; nullopt for a bare number.
@@ -45,6 +46,12 @@ std::optional<double> LogError(const Interval& i) {
     return ErrorOf(2 * std::log(i.value) - std::log(i.high), std::log(i.high), i.confidence);
   }
   return ErrorOf(std::log(i.low), std::log(i.high), i.confidence);
+}
+
+// Of what pairs differ by. That two runs of the same are as likely to differ one way as the other is all that ranks need.
+Interval OfPairs(std::span<const double> differences, double confidence) {
+  const bool ranks = differences.size() >= kRankPairs && differences.size() <= kMostSignedRanks;
+  return ranks ? SignedRankInterval(differences, confidence) : StudentMean(differences, confidence);
 }
 
 GateFinding JudgeBound(const GateRule& rule, const GateBound& bound, const PairedFigure& figure) {
@@ -143,8 +150,8 @@ PairedFigure PairValues(const std::string& name, Direction better, std::span<con
     positive &= base[i] > 0 && next[i] > 0;
     logs.push_back(positive ? std::log(next[i] / base[i]) : 0);
   }
-  figure.change = StudentMean(changes, confidence);
-  if (positive) figure.ratio = Exponential(StudentMean(logs, confidence));
+  figure.change = OfPairs(changes, confidence);
+  if (positive) figure.ratio = Exponential(OfPairs(logs, confidence));
   figure.how = fmt::format("paired over {} runs", base.size());
   return figure;
 }

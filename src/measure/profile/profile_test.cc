@@ -217,6 +217,36 @@ TEST(BootstrapMedianTest, CoversAsOftenAsItSays) {
   }
 }
 
+// The 99th percentile of a round of 101 gaps is the second largest; the median of that over rounds has a closed form, and the
+// interval over rounds holds it as often as it says.
+TEST(BootstrapMedianTest, CoversTheTailOfRoundsAsOftenAsItSays) {
+  constexpr int kGaps = 101, kRepeats = 600;
+  double low = 0, high = 1;  // of u = F(x): the second largest is below x when at most one of 101 is above
+  for (int i = 0; i < 60; ++i) {
+    const double u = 0.5 * (low + high);
+    (BinomialCdf(1, kGaps, 1 - u) < 0.5 ? low : high) = u;
+  }
+  const double truth = -std::log1p(-low);
+  Rng rng(12);
+  for (const int rounds : {3, 5, 8, 15}) {
+    int inside = 0;
+    double promised = 0;
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      std::vector<double> tails;
+      for (int round = 0; round < rounds; ++round) {
+        std::vector<double> gaps(kGaps);
+        for (double& gap : gaps) gap = -std::log1p(-rng.Uniform());
+        tails.push_back(Quantile(gaps, 0.99));
+      }
+      const Interval interval = BootstrapMedian(tails, 0.95, 200, repeat);
+      promised = interval.confidence;
+      inside += interval.low <= truth && truth <= interval.high;
+    }
+    EXPECT_GE(static_cast<double>(inside) / kRepeats, promised - 0.03) << rounds;  // three standard errors
+    EXPECT_LT(inside, kRepeats) << rounds;
+  }
+}
+
 TEST(ProfileTest, OfTheBuiltinModel) {
   const auto checkpoint = Checkpoint::Open(std::string(HONE_SOURCE_DIR) + "/assets/builtin/main");
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
