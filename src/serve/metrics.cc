@@ -115,6 +115,10 @@ void WriteModelMetrics(std::span<const Series> models, bool vllm, std::string* o
   WriteHistograms(models, &ModelMetrics::member, vllm ? vllm_name : name, help, out);
 #include "serve/metrics.inc"
 #undef HONE_HISTOGRAM
+  if (vllm) {
+    WriteHistograms(models, &ModelMetrics::tpot_s, "vllm:time_per_output_token_seconds",
+                    "The older name of vllm:inter_token_latency_seconds.", out);
+  }
   const std::string_view finished = vllm ? "vllm:request_success_total" : "hone_requests_total";
   WriteMetricHead(finished, "counter", "Choices that ended, by reason.", out);
   for (const Series& series : models) {

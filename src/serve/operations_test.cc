@@ -253,6 +253,9 @@ TEST_F(Operations, MetricsCount) {
   EXPECT_EQ(Sample(text, "vllm:e2e_request_latency_seconds_count" + vllm), 3);
   EXPECT_EQ(Sample(text, R"(vllm:request_success_total{model_name="fake/model",engine="0",finished_reason="stop"})"),
             2);
+  EXPECT_EQ(Sample(text, "vllm:time_per_output_token_seconds_count" + vllm), Sample(text, "vllm:inter_token_latency_seconds_count" + vllm));
+  const std::string cache = R"(model_name="fake/model",engine="0",block_size="32",enable_prefix_caching="True",num_gpu_blocks="10")";
+  EXPECT_NE(text.find("vllm:cache_config_info{" + cache), std::string::npos);
   // The format: every sample has its TYPE before it, buckets only rise, and end with +Inf, which is the count.
   std::istringstream lines(text);
   std::map<std::string, std::string> types;

@@ -75,6 +75,21 @@ void WriteOne(std::string_view name, std::string_view type, std::string_view hel
   WriteSample(name, labels, value, out);
 }
 
+// What dashboards compute the size of the cache from: labels of a gauge that is always 1.
+void WriteVllmCacheConfig(const std::vector<std::shared_ptr<ServedModel>>& models, const std::vector<Series>& series,
+                          const std::vector<EngineStats>& stats, std::string* out) {
+  WriteMetricHead("vllm:cache_config_info", "gauge", "How keys and values are cached.", out);
+  for (size_t i = 0; i < series.size(); ++i) {
+    const std::string blocks = std::to_string(stats[i].blocks);
+    const char* const prefixes = models[i]->engine->options().prefix_cache ? "True" : "False";
+    WriteSample("vllm:cache_config_info",
+                series[i].labels + "," + MetricLabel("block_size", std::to_string(kKvBlockTokens)) + "," +
+                    MetricLabel("enable_prefix_caching", prefixes) + "," + MetricLabel("num_gpu_blocks", blocks) + "," +
+                    MetricLabel("num_cpu_blocks", blocks),
+                1, out);
+  }
+}
+
 void WriteServer(ServeContext& context, std::string* out) {
   WriteOne("hone_info", "gauge", "The version of the program.", MetricLabel("version", HONE_VERSION), 1, out);
   WriteOne("hone_ready", "gauge", "1 while new requests are taken.", "",
@@ -115,6 +130,7 @@ void MetricsEndpoint(ServeContext& context, HttpRequest, std::shared_ptr<Respons
   if (context.options.vllm_metrics) {
     WriteEngineMetrics(vllm_series, stats, true, &out);
     WriteModelMetrics(vllm_series, true, &out);
+    WriteVllmCacheConfig(models, vllm_series, stats, &out);
   }
   writer->Send(std::move(response));
 }

@@ -20,6 +20,6 @@ struct ToolFields {
   std::vector<std::string> names;  // of those
 };
 // Both as in chat completions; a choice may also be as in responses. With "none" nothing is offered, with "allowed_tools" only those.
-std::optional<ApiError> ReadToolFields(FieldReader& reader, AnswerForm* form, ToolFields* out);
+std::optional<ApiError> ReadToolFields(FieldReader& reader, const FieldPolicy& policy, AnswerForm* form, ToolFields* out);
 
 }  // namespace hone

@@ -60,7 +60,8 @@ std::optional<ApiError> ReadContent(const Json& message, const std::string& path
   return std::nullopt;
 }
 
-std::optional<ApiError> WriteToolCalls(const Json& calls, const std::string& path, JsonWriter& json) {
+std::optional<ApiError> WriteToolCalls(const Json& calls, const std::string& path, const FieldPolicy& policy, JsonWriter& json) {
+  constexpr std::string_view kCall[] = {"id", "type", "function", "index"}, kFunction[] = {"name", "arguments"};
   const std::string field = path + ".tool_calls";
   if (!calls.is_array() || calls.size() > static_cast<size_t>(kMaxTools)) {
     return Bad(field, calls, "an array of at most " + std::to_string(kMaxTools) + " calls");
@@ -74,6 +75,8 @@ std::optional<ApiError> WriteToolCalls(const Json& calls, const std::string& pat
     if (!fine) return Bad(at, call, "an object with function.name and function.arguments");
     if (call.contains("type") && call.at("type") != Json("function")) return Bad(at + ".type", call.at("type"), "\"function\"");
     const Json& function = call.at("function");
+    if (auto error = CheckNames(call, at, kCall, policy)) return error;
+    if (auto error = CheckNames(function, at + ".function", kFunction, policy)) return error;
     json.BeginObject();
     if (call.contains("id") && call.at("id").is_string()) json.Field("id", call.at("id").get_ref<const std::string&>());
     json.Field("type", "function").Key("function").BeginObject();
@@ -146,7 +149,7 @@ std::optional<ApiError> WriteMessage(const Json& message, const std::string& pat
   json.Field("content", goes_on ? *text + std::string(kGoesOn) + " " : *text);
   if (auto error = WriteStrings(message, path, json)) return error;
   if (has_calls && !calls->empty()) {
-    if (auto error = WriteToolCalls(*calls, path, json)) return error;
+    if (auto error = WriteToolCalls(*calls, path, rules.policy, json)) return error;
   }
   json.EndObject();
   return std::nullopt;
@@ -175,9 +178,9 @@ void ReadLengthsAndLogprobs(FieldReader& reader, ChatRequest* out) {
 
 }  // namespace
 
-std::optional<ApiError> ReadTools(FieldReader& reader, ChatRequest* out) {
+std::optional<ApiError> ReadTools(FieldReader& reader, const FieldPolicy& policy, ChatRequest* out) {
   ToolFields tools;
-  if (auto error = ReadToolFields(reader, &out->fields.form, &tools)) return error;
+  if (auto error = ReadToolFields(reader, policy, &out->fields.form, &tools)) return error;
   out->tools_json = std::move(tools.json);
   out->tool_names = std::move(tools.names);
   return std::nullopt;
@@ -249,7 +252,7 @@ std::optional<ApiError> ParseChatRequest(std::string_view body, const RequestRul
   const bool says_add_prompt = reader.Has("add_generation_prompt");
   reader.Bool("add_generation_prompt", &add_prompt);
   if (reader.error()) return reader.error();
-  if (auto error = ReadTools(reader, out)) return error;
+  if (auto error = ReadTools(reader, rules.policy, out)) return error;
   if (auto error = ReadVariables(reader, template_source, out)) return error;
   out->continue_final = continue_final;
   if (auto error = ParseMessages(document, rules, out)) return error;

@@ -31,7 +31,7 @@ std::optional<ApiError> ParseChatRequest(std::string_view body, const RequestRul
 std::optional<ApiError> ParseMessages(const Json& document, const RequestRules& rules, ChatRequest* out);
 
 // The tools array and tool_choice of a document whose tools are as in chat completions.
-std::optional<ApiError> ReadTools(FieldReader& reader, ChatRequest* out);
+std::optional<ApiError> ReadTools(FieldReader& reader, const FieldPolicy& policy, ChatRequest* out);
 // The variables that fields of the request are; see ParseChatRequest.
 std::optional<ApiError> ReadVariables(FieldReader& reader, std::string_view template_source, ChatRequest* out);
 

@@ -24,7 +24,8 @@ ApiError NotSupported(const std::string& field, const std::string& why) {
 }
 
 // A string, or parts with a text; `what` are the types of part that hold one.
-std::optional<ApiError> ReadText(const Json* value, const std::string& field, std::string* text) {
+std::optional<ApiError> ReadText(const Json* value, const std::string& field, const FieldPolicy& policy, std::string* text) {
+  constexpr std::string_view kPartFields[] = {"type", "text", "annotations", "logprobs"};
   if (value == nullptr || value->is_null())
     return ApiError{400, field + ": missing, wanted a string or an array of text parts", field, "missing_field"};
   if (value->is_string()) {
@@ -46,6 +47,7 @@ std::optional<ApiError> ReadText(const Json* value, const std::string& field, st
     if (!part.contains("text") || !part.at("text").is_string()) {
       return ApiError{400, at + ".text: missing, wanted a string", at + ".text", "missing_field"};
     }
+    if (auto error = CheckNames(part, at, kPartFields, policy)) return error;
     if (i++ > 0) text->push_back('\n');
     text->append(part.at("text").get_ref<const std::string&>());
   }
@@ -69,7 +71,9 @@ const Json* Member(const Json& item, const char* name) {
 // The messages that the items of `input` amount to.
 class Conversation {
  public:
-  std::optional<ApiError> Add(const Json& item, const std::string& path, const FieldPolicy& policy) {
+  explicit Conversation(const FieldPolicy& policy) : policy_(policy) {}
+
+  std::optional<ApiError> Add(const Json& item, const std::string& path) {
     if (!item.is_object()) return BadValue(path, item, "an object");
     std::string type = "message";
     if (item.contains("type") && !item.at("type").is_null()) {
@@ -80,7 +84,7 @@ class Conversation {
                                               "\" is not supported; supported: \"message\", "
                                               "\"function_call\", \"function_call_output\", \"reasoning\"");
     }
-    if (auto error = CheckNames(item, path, kItemFields, policy)) return error;
+    if (auto error = CheckNames(item, path, kItemFields, policy_)) return error;
     if (type == "reasoning") return AddReasoning(item, path);
     if (type == "function_call") return AddCall(item, path);
     if (type == "function_call_output") return AddOutput(item, path);
@@ -95,7 +99,7 @@ class Conversation {
     if (role != "user" && role != "assistant" && role != "system" && role != "developer") {
       return BadValue(path + ".role", item.at("role"), "one of user, assistant, system, developer");
     }
-    if (auto error = ReadText(Member(item, "content"), path + ".content", &text)) return error;
+    if (auto error = ReadText(Member(item, "content"), path + ".content", policy_, &text)) return error;
     Json message = {{"role", role}, {"content", text}};
     if (role == "assistant") AddThought(&message);
     messages_.push_back(std::move(message));
@@ -109,7 +113,7 @@ class Conversation {
     }
     const Json* content = Member(item, "content");
     if (content == nullptr || content->is_null() || (content->is_array() && content->empty())) return std::nullopt;
-    return ReadText(content, path + ".content", &thought_);
+    return ReadText(content, path + ".content", policy_, &thought_);
   }
 
   std::optional<ApiError> AddCall(const Json& item, const std::string& path) {
@@ -129,7 +133,7 @@ class Conversation {
   std::optional<ApiError> AddOutput(const Json& item, const std::string& path) {
     std::string id, text;
     if (auto error = ReadString(item, path, "call_id", &id)) return error;
-    if (auto error = ReadText(Member(item, "output"), path + ".output", &text)) return error;
+    if (auto error = ReadText(Member(item, "output"), path + ".output", policy_, &text)) return error;
     messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", text}});
     return std::nullopt;
   }
@@ -138,26 +142,27 @@ class Conversation {
     if (!thought_.empty()) (*message)["reasoning_content"] = std::exchange(thought_, {});
   }
 
+  const FieldPolicy& policy_;
   Json messages_ = Json::array();
   std::string thought_;  // of the assistant's message that comes next
 };
 
 std::optional<ApiError> ReadInput(const Json& document, const RequestRules& rules, ResponsesRequest* out) {
-  Conversation conversation;
+  Conversation conversation(rules.policy);
   if (const Json* instructions = Member(document, "instructions"); instructions != nullptr && !instructions->is_null()) {
     if (!instructions->is_string()) return BadValue("instructions", *instructions, "a string");
     out->instructions_json = Dump(*instructions);
-    (void)conversation.Add({{"role", "system"}, {"content", *instructions}}, "instructions", rules.policy);
+    (void)conversation.Add({{"role", "system"}, {"content", *instructions}}, "instructions");
   }
   const Json* input = Member(document, "input");
   if (input == nullptr || input->is_null())
     return ApiError{400, "input: missing, wanted a string or an array of items", "input", "missing_field"};
   if (input->is_string()) {
-    (void)conversation.Add({{"role", "user"}, {"content", *input}}, "input", rules.policy);
+    (void)conversation.Add({{"role", "user"}, {"content", *input}}, "input");
   } else if (input->is_array() && !input->empty() && input->size() <= static_cast<size_t>(kMaxMessages)) {
     size_t i = 0;
     for (const Json& item : *input) {
-      if (auto error = conversation.Add(item, "input[" + std::to_string(i++) + "]", rules.policy)) return error;
+      if (auto error = conversation.Add(item, "input[" + std::to_string(i++) + "]")) return error;
     }
   } else {
     return BadValue("input", *input, "a string or an array of 1 to " + std::to_string(kMaxMessages) + " items");
@@ -199,7 +204,7 @@ std::optional<ApiError> ReadFlatTools(const Json& document, const RequestRules& 
     out->tools_json = Dump(*tools);
   }
   FieldReader reader(nested);
-  auto error = ReadTools(reader, &out->chat);
+  auto error = ReadTools(reader, rules.policy, &out->chat);
   const auto flatten = [](std::string* text) {
     constexpr std::string_view kNested = ".function.";
     if (const size_t at = text->find(kNested); at != std::string::npos) text->replace(at, kNested.size(), ".");
