@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""What each way of quantising costs: the table of docs/quantize.md (method x width x group), remade with one command.
+"""What each way of quantising costs: the tables of docs/quantize.md (method x width x group), remade with one command.
 
   bench/quantize_table.py                              the built-in model; assets' calibration and held-out text
   bench/quantize_table.py MODEL --calibration TEXT --held-out TEXT [--chunks 24] [--windows 24] [--rows REGEX]
 
 Every row is quantised and compared with MODEL on the held-out text (protocol llama.cpp, windows of 512). "plain" rows are
 what llama-quantize writes, byte for byte, with the importance matrix of the calibration text; GPTQ rows of a type have its
-size. "best of width" names the row of least divergence that takes no more bits than the plain row beside it.
+size, mixed ones at most that. The last columns name the row of least divergence that takes no more bytes than the plain one.
 Results are kept in --work, a JSON file a row: stopped, it goes on where it was. MODEL as a GGUF file leaves out folders.
-Only the standard library of Python is needed. --speed adds tokens a second (decode, at context 0) by hone bench.
+--speeds names the folder that quantize_speed.py kept its results in: decode of the 1B shape, which does not depend on how
+codes were found. Ends with an error where a plain row is the best of its size. Only the standard library of Python is needed.
 """
-import argparse, json, os, pathlib, re, shutil, subprocess, sys
+import argparse, glob, json, os, pathlib, re, shutil, statistics, subprocess, sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TYPES = {'3': ['Q2_K', 'Q3_K_S', 'Q3_K_M', 'Q3_K_L'], '4': ['Q4_0', 'IQ4_XS', 'Q4_K_S', 'Q4_K_M'],
@@ -18,29 +19,72 @@ TYPES = {'3': ['Q2_K', 'Q3_K_S', 'Q3_K_M', 'Q3_K_L'], '4': ['Q4_0', 'IQ4_XS', 'Q
 
 
 def rows(folder):
-    """(name, width, group, arguments); {imatrix} and {calibration} are filled in. An argument list that holds BITS_OF:TYPE
-    gets the bits per weight of that plain row."""
+    """(name, width, group, arguments); {imatrix}, {calibration}, {chunks} are filled in. BITS_OF:ROW becomes the bits per weight
+    of a row made before, TYPES_OF:ROW a recipe of its types (what measuring chose: GPTQ need not measure again)."""
     imatrix, text = ['--imatrix', '{imatrix}'], ['--calibration', '{calibration}', '--chunks', '{chunks}']
     for width, types in TYPES.items():
         for kind in types:
             yield f'{kind} plain', width, '', ['--type', kind, *imatrix]
             yield f'{kind} gptq', width, '', ['--type', kind, *imatrix, '--method', 'gptq', *text]
         for kind in types[-1:]:
-            yield f'mixed like {kind}', width, '', ['--bits', f'BITS_OF:{kind}', *imatrix, *text]
-            yield f'mixed like {kind} gptq', width, '', ['--bits', f'BITS_OF:{kind}', *imatrix, '--method', 'gptq', *text]
+            yield f'{kind} mixed', width, '', ['--bits', f'BITS_OF:{kind} plain', *imatrix, *text]
+            yield f'{kind} mixed gptq', width, '', ['--type', kind, '--recipe', f'TYPES_OF:{kind} mixed', *imatrix, '--method', 'gptq',
+                                                    *text]
     if not folder: return
-    for width, bits in (('3', 3), ('4', 4), ('5', 5), ('6', 6), ('8', 8)):
-        for group in (64, 128):
-            for zeros in ('--sym', '--asym'):
-                scheme = ['--bits', str(bits), '--group', str(group), zeros]
-                yield f'rtn {zeros[2:]}', width, str(group), ['--method', 'rtn', *scheme]
-                yield f'gptq {zeros[2:]}', width, str(group), ['--method', 'gptq', *scheme, *text]
-        if bits == 4: yield 'awq asym', width, '64', ['--method', 'awq', '--bits', '4', '--group', '64', '--asym', *text]
-        if bits in (3, 4, 8): yield 'hqq', width, '64', ['--method', 'hqq', '--bits', str(bits), '--group', '64']
-    for method, width, group in (('nf4', '4', '64'), ('mxfp4', '4', '32'), ('nvfp4', '4', '16'), ('fp8', '8', 'row'),
+    for width in ('3', '4', '5', '6', '8'):
+        for group in ('32', '64', '128'):
+            scheme = ['--bits', width, '--group', group]
+            for zeros in ('sym', 'asym'):
+                yield f'rtn {zeros}', width, group, ['--method', 'rtn', *scheme, '--' + zeros]
+                yield f'gptq {zeros}', width, group, ['--method', 'gptq', *scheme, '--' + zeros, *text]
+            yield 'awq asym', width, group, ['--method', 'awq', '--format', 'compressed-tensors', *scheme, '--asym', *text]
+        if width in ('3', '4', '8'): yield 'hqq', width, '64', ['--method', 'hqq', '--bits', width, '--group', '64']
+    for method, width, group in (('nf4', '4', '64'), ('fp4', '4', '64'), ('mxfp4', '4', '32'), ('nvfp4', '4', '16'), ('fp8', '8', 'row'),
                                  ('w8a8', '8', 'row'), ('llm-int8', '8', 'row')):
         yield method, width, group, ['--method', method]
     yield 'smoothquant', '8', 'row', ['--method', 'smoothquant', *text]
+
+
+def speed_row(name, width):
+    """The row of quantize_speed.py that runs as the same type (docs/models.md); '' for mixed files, which differ."""
+    method, _, zeros = name.partition(' ')
+    if zeros.startswith('mixed'): return ''
+    if zeros in ('plain', 'gptq'): return method
+    if method in ('rtn', 'gptq', 'awq'):
+        if width in ('6', '8'): return 'w8a8' if zeros == 'sym' or width == '6' else 'compressed-tensors 8 asym'
+        return f'compressed-tensors {width} {zeros}' if width in ('4', '5') else 'gptq 3'
+    if method == 'hqq': return 'w8a8' if width == '8' else 'hqq 4'
+    return {'smoothquant': 'w8a8', 'fp4': 'nf4'}.get(method, method)
+
+
+def file_of(name, width='', group=''): return re.sub(r'\W+', '-', f'{name} {width} {group}'.strip())
+
+
+def print_types(results, speed):
+    """One line a GGUF type; returns how many plain rows are the best of their size."""
+    print('| width | type | bits | plain | GPTQ | mixed | mixed, GPTQ | best of its size: | same best token % | perplexity | decode tok/s, 1B |')
+    print('|--:|---|--:|--:|--:|--:|--:|---|--:|--:|--:|')
+    by_name, lost = {r['name']: r for r in results if not r['group']}, 0
+    for r in by_name.values():
+        if not r['name'].endswith(' plain'): continue
+        kind = r['name'][:-6]
+        others = {way: by_name[f'{kind} {way}'] for way in ('gptq', 'mixed', 'mixed gptq') if f'{kind} {way}' in by_name}
+        cell = {way: f'{o["kld"]:.5f}' for way, o in others.items()}
+        best = min((o for o in others.values() if o['bytes'] <= r['bytes']), key=lambda o: o['kld'], default=r)
+        lost += bool(others) and best['kld'] >= r['kld']
+        way = best['name'][len(kind) + 1:].replace('gptq', 'GPTQ').replace('mixed GPTQ', 'mixed, GPTQ')
+        print(f'| {r["width"]} | {kind} | {r["bits"]:.2f} | {r["kld"]:.5f} | {cell.get("gptq", "")} | {cell.get("mixed", "")} | '
+              f'{cell.get("mixed gptq", "")} | {way}, {r["kld"] / best["kld"]:.1f} × | {r["same_top"]:.1f} → {best["same_top"]:.1f} | '
+              f'{r["ppl"]:.2f} → {best["ppl"]:.2f} | {speed(r)} |')
+    return lost
+
+
+def print_folders(results, speed):
+    print('\n| recipe | width | group | bits | divergence | same best token % | perplexity | decode tok/s, 1B |')
+    print('|---|--:|--:|--:|--:|--:|--:|--:|')
+    for r in sorted((r for r in results if r['group']), key=lambda r: (r['width'], r['kld'])):
+        print(f'| {r["name"]} | {r["width"]} | {r["group"]} | {r["bits"]:.2f} | {r["kld"]:.5f} | {r["same_top"]:.1f} | {r["ppl"]:.2f} | '
+              f'{speed(r)} |')
 
 
 def main():
@@ -54,7 +98,7 @@ def main():
     parser.add_argument('--rows', default='', help='only rows whose "name width group" this regular expression finds')
     parser.add_argument('--work', default='build/quantize-table')
     parser.add_argument('--hone', default=str(ROOT / 'build/hone'))
-    parser.add_argument('--speed', action='store_true')
+    parser.add_argument('--speeds', help='where quantize_speed.py kept its results')
     args = parser.parse_args()
     work = pathlib.Path(args.work)
     work.mkdir(parents=True, exist_ok=True)
@@ -74,55 +118,52 @@ def main():
         os.replace(str(base) + '.new', base)
 
     # Not the base file's: that holds no probability below e^-16 of the best, which the right token may have.
-    original = json.loads(hone('eval', 'perplexity', args.model, '-f', args.held_out, '--protocol', 'llama.cpp', '--ctx', 512,
-                               '--chunks', args.windows, '--json'))['ppl']
+    kept = work / 'original.json'
+    if not kept.exists():
+        kept.write_text(hone('eval', 'perplexity', args.model, '-f', args.held_out, '--protocol', 'llama.cpp', '--ctx', 512,
+                             '--chunks', args.windows, '--json'))
+    original = json.loads(kept.read_text())['ppl']
+
+    def earlier(reference, width):
+        what, _, row = reference.partition(':')
+        made = json.loads((work / (file_of(row, width) + '.json')).read_text())
+        if what == 'BITS_OF': return made['bits']
+        recipe = work / (file_of(row, width) + '.types')
+        recipe.write_text(''.join(f'{name} {to}\n' for name, to in made['types']))
+        return recipe
+
     results = []
     for name, width, group, words in rows(pathlib.Path(args.model).is_dir()):
         if args.rows and not re.search(args.rows, f'{name} {width} {group}'): continue
-        kept = work / (re.sub(r'\W+', '-', f'{name} {width} {group}') + '.json')
+        kept = work / (file_of(name, width, group) + '.json')
         if not kept.exists():
             try:
-                filled = []
-                for word in words:
-                    if word.startswith('BITS_OF:'):
-                        plain = work / (re.sub(r'\W+', '-', f'{word[8:]} plain {width} ') + '.json')
-                        word = json.loads(plain.read_text())['bits']
-                    filled.append(str(word).format(imatrix=imatrix, calibration=args.calibration, chunks=args.chunks))
-                out = work / ('made' if words[0] == '--method' else 'made.gguf')
+                filled = [earlier(w, width) if re.match('(BITS|TYPES)_OF:', w) else
+                          w.format(imatrix=imatrix, calibration=args.calibration, chunks=args.chunks) for w in words]
+                out = work / ('made' if group else 'made.gguf')
                 if out.is_dir(): shutil.rmtree(out)
                 report = json.loads(hone('quantize', args.model, out, *filled, '--no-measure', '--force', '--json'))
                 kld = json.loads(hone('eval', 'kld', out, '--base', base, '--json'))
                 row = {'name': name, 'width': width, 'group': group, 'bits': report['bits_per_weight'],
                        'bytes': report['bytes'], 'kld': kld['kld']['mean'], 'kld_stderr': kld['kld']['stderr'],
                        'ppl': kld['ppl'], 'same_top': kld['same_top']['percent']}
-                if args.speed:
-                    bench = json.loads(hone('bench', out, '--decode', '64', '--context', '0', '--batch', '1', '--prefill', '512', '--json'))
-                    row['tok_s'] = {r['work']: r['tok_s'] for r in bench['rows']}
+                if name.endswith(' mixed'): row['types'] = [(t['name'], t['to']) for t in report['tensors'] if t['from'] != t['to']]
                 kept.write_text(json.dumps(row))
             except (RuntimeError, KeyError, OSError) as error:
                 print(f'{name} {width} {group}: {error}', file=sys.stderr)
                 continue
         results.append(json.loads(kept.read_text()))
-        print(f'{name} {width} {group}: {results[-1]["kld"]:.5f}', file=sys.stderr)
+        print(f'{name} {width} {group}: {results[-1]["kld"]:.5f}', file=sys.stderr, flush=True)
 
-    speeds = any('tok_s' in r for r in results)
-    print('| recipe | group | bits | divergence | same best token % | perplexity |' + (' decode tok/s |' if speeds else ''))
-    print('|---|---|--:|--:|--:|--:|' + ('--:|' if speeds else ''))
-    for r in results:
-        print(f'| {r["name"]} | {r["group"]} | {r["bits"]:.2f} | {r["kld"]:.5f} ± {r["kld_stderr"]:.5f} | {r["same_top"]:.1f} | {r["ppl"]:.2f} |' +
-              (f' {r["tok_s"]["decode"]:.0f} |' if 'tok_s' in r else ''))
-    print(f'\nOriginal: perplexity {original:.2f}.')
-    print('\n| width | plain | bits | divergence | best of its size | bits | divergence | ratio |\n|---|---|--:|--:|---|--:|--:|--:|')
-    worse = 0
-    for r in results:
-        if not r['name'].endswith(' plain'): continue
-        within = [o for o in results if o['bytes'] <= r['bytes'] * 1.001 and o is not r]
-        best = min(within, key=lambda o: o['kld'], default=None)
-        if best is None: continue
-        worse += best['kld'] >= r['kld']
-        print(f'| {r["width"]} | {r["name"][:-6]} | {r["bits"]:.2f} | {r["kld"]:.5f} | {best["name"]} {best["group"]} | {best["bits"]:.2f} | '
-              f'{best["kld"]:.5f} | {r["kld"] / best["kld"]:.2f} |')
-    return 1 if worse else 0
+    def speed(r):
+        row = speed_row(r['name'], r['width'])
+        files = glob.glob(f'{args.speeds}/{file_of(row)}.*.json') if args.speeds and row else []
+        return f'{statistics.median(json.loads(open(f).read())["decode"]["tok_s"] for f in files):.1f}' if files else ''
+
+    print(f'Original: perplexity {original:.2f}.\n')
+    lost = print_types(results, speed)
+    if any(r['group'] for r in results): print_folders(results, speed)
+    return 1 if lost else 0
 
 
 if __name__ == '__main__': sys.exit(main())
