@@ -11,7 +11,12 @@ namespace {
 
 constexpr int kGroupCodes = 32 * kPanelRows;  // bytes of a group when unpacked
 
-inline __m512i LoadPlane(const uint8_t* p) { return _mm512_loadu_si512(p); }
+// Into a register: a compiler would load a plane again for each use, and half of those loads cross cache lines.
+inline __m512i LoadPlane(const uint8_t* p) {
+  __m512i plane = _mm512_loadu_si512(p);
+  asm volatile("" : "+v"(plane));
+  return plane;
+}
 inline void StoreCodes(uint8_t* p, __m512i codes) { _mm512_storeu_si512(p, codes); }
 inline __m512i Bytes(char value) { return _mm512_set1_epi8(value); }
 

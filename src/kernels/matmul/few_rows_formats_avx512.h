@@ -12,8 +12,7 @@ inline __m128i LoadBytes(const uint8_t* p) { return _mm_loadu_si128(reinterpret_
 
 // Quads 2 l and 2 l + 1 of a group, as Codes8, Codes4 ... of codes_avx512.h store them.
 inline void Quads8(const uint8_t* in, int l, __m512i c[2]) {
-  c[0] = _mm512_xor_si512(LoadPlane(in + 128 * l), Bytes(-128));
-  c[1] = _mm512_xor_si512(LoadPlane(in + 128 * l + 64), Bytes(-128));
+  for (int j = 0; j < 2; ++j) c[j] = _mm512_xor_si512(_mm512_loadu_si512(in + 128 * l + 64 * j), Bytes(-128));
 }
 inline void Quads4(const uint8_t* in, int l, __m512i c[2]) {
   const __m512i plane = LoadPlane(in + 64 * l);

@@ -51,7 +51,8 @@ struct Accumulators {
 // side by side, and codes are unpacked once.
 template <typename F, int kRows, int kPanels, int kTerms>
 inline void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const FewRowsGroup* x, float* out) {
-  constexpr int kParts = F::kParts, kPairs = F::kPart / 2, kAtOnce = kRows <= 4 ? kTerms : 1;
+  constexpr int kParts = F::kParts, kPairs = F::kPart / 2;
+  constexpr int kAtOnce = kRows <= (kParts == 1 && !F::kMin ? 4 : 2) ? kTerms : 1;  // what the registers hold
   Accumulators<kRows, kPanels> acc(out);
   for (; k > 0; k -= 32 * F::kGroups, chunk += F::kChunkBytes) {
     const typename F::Scales scales[2] = {F::ScalesOf(chunk), F::ScalesOf(chunk + (kPanels - 1) * panel_bytes)};
@@ -61,7 +62,7 @@ inline void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_by
 #pragma GCC unroll 1
       for (int part = 0; part < kParts; ++part) {
         __m512i sum[kAtOnce][kPanels][kRows];
-#pragma GCC unroll 2
+#pragma GCC unroll 1
         for (int term = 0; term < kTerms; term += kAtOnce) {
 #pragma GCC unroll 8
           for (int r = 0; r < kAtOnce * kRows; ++r) {

@@ -13,6 +13,25 @@
 namespace hone {
 namespace {
 
+// Moves on to the next block; false if no more is known, and then at most kReadLead stays owed. Inline whatever it costs: the registers
+// of the loop that asks would go to memory around a call.
+__attribute__((always_inline)) inline bool NextReadBlock(ReadRanges* ranges) {
+  if (ranges->block_end >= ranges->end) {
+    if (ranges->next >= ranges->next_end) {
+      if (ranges->owed > kReadLead) ranges->owed = kReadLead;
+      return false;
+    }
+    ranges->block_end = ranges->next, ranges->end = ranges->next_end;
+    ranges->next = ranges->next_end = nullptr;
+  }
+  const int64_t left = (ranges->end - ranges->block_end) / kReadStreams / 64 * 64;
+  ranges->stride = left < 64 ? 64 : left > kReadStride ? kReadStride : left;
+  ranges->lines = ranges->stride / 64;
+  ranges->at = ranges->block_end;
+  ranges->block_end += kReadStreams * ranges->stride;
+  return true;
+}
+
 // To be called when `bytes` more were read; asks for as many.
 inline void AskAhead(ReadRanges* ranges, int bytes) {
   ranges->owed += bytes;

@@ -24,7 +24,5 @@ struct ReadRanges {
 void BeginRange(ReadRanges* ranges, const uint8_t* begin, const uint8_t* end);
 // What it will read after the range that it is in.
 void AnnounceRange(ReadRanges* ranges, const uint8_t* begin, const uint8_t* end);
-// Moves on to the next block; false if no more is known, and then at most kReadLead stays owed.
-bool NextReadBlock(ReadRanges* ranges);
 
 }  // namespace hone
