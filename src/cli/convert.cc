@@ -1,19 +1,25 @@
-// hone convert: a model into another format, where that is exact; --type rounds on purpose and says how much.
+// hone convert: a model into another format, where that is exact (quantised folders too: compress/folder/rewrite_folder.h); --type
+// rounds on purpose and says how much.
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "cli/command.h"
 #include "cli/exit_codes.h"
+#include "cli/folder_config.h"
 #include "cli/folder_vocabulary.h"
 #include "cli/interrupt.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "compress/folder/rewrite_folder.h"
 #include "formats/gguf_writer.h"
 #include "formats/safetensors_writer.h"
 #include "kernels/dequantize/dequantize.h"
+#include "models/family.h"
 #include "models/gguf_export.h"
 #include "models/model.h"
 
@@ -29,6 +35,10 @@ class ConvertCommand : public Command {
     flags.Add("OUT", out_, "a new file (*.gguf) or folder; what is there is not overwritten without --force")->required();
     flags.Add("--type", type_, "type of matrices: f32, f16 or bf16 (default: as they are)")
         ->one_of({"f32", "f16", "bf16"});
+    flags.Add("--format", format_,
+              "of a quantised folder's matrices: gptq (version 1), gptq-v2, awq, compressed-tensors, or safetensors (dequantised, F32 or "
+              "--type)")
+        ->one_of({"gptq", "gptq-v2", "awq", "compressed-tensors", "safetensors"});
     flags.AddSwitch("--force", force_, "overwrite OUT");
   }
 
@@ -42,15 +52,13 @@ class ConvertCommand : public Command {
     if (checkpoint->tensors().empty()) return InvalidInput(checkpoint->path() + ": no weights to convert");
     const bool to_gguf = out_.ends_with(".gguf");
     progress_shown_ = flags.progress();
+    if (!format_.empty() && (to_gguf || !checkpoint->is_folder())) {
+      return UsageError("--format " + format_ + " is for the matrices of a folder that becomes a folder; a GGUF file has --type");
+    }
     if (checkpoint->is_folder() && to_gguf) {
       HONE_RETURN_IF_ERROR(FolderToGguf(checkpoint));
     } else if (checkpoint->is_folder()) {
-      HONE_TRY(const bool quantized, IsQuantizedFolder(*checkpoint));
-      if (quantized) {
-        return Unsupported(checkpoint->path() + ": its matrices are quantised; into a GGUF file (OUT *.gguf) --type bf16, f16 or "
-                           "f32 dequantises them");
-      }
-      HONE_RETURN_IF_ERROR(FolderToFolder(*checkpoint));
+      HONE_RETURN_IF_ERROR(FolderToFolder(*checkpoint, flags));
     } else if (to_gguf) {
       HONE_RETURN_IF_ERROR(GgufToGguf(*checkpoint));
     } else {
@@ -119,8 +127,27 @@ class ConvertCommand : public Command {
     return writer->Commit();
   }
 
+  // What becomes of quantised matrices; nullptr: there are none.
+  Result<std::unique_ptr<FolderRewrite>> Rewrite(const Checkpoint& checkpoint, const Runtime& runtime) const {
+    HONE_TRY(const bool quantized, IsQuantizedFolder(checkpoint));
+    if (!quantized && format_.empty()) return std::unique_ptr<FolderRewrite>();
+    if (!quantized) {
+      return InvalidInput(checkpoint.path() + ": its matrices are not quantised, so --format has nothing to convert; hone quantize "
+                          "makes such a folder");
+    }
+    const std::string format = format_.empty() && type() ? "safetensors" : format_;
+    if (format.empty()) {
+      return Unsupported(checkpoint.path() + ": its matrices are quantised; wanted --format gptq, gptq-v2, awq, compressed-tensors or "
+                         "safetensors (dequantised), or --type bf16, f16 or f32 (dequantised)");
+    }
+    if (format != "safetensors" && type()) return UsageError("--type is for matrices of floats, and --format " + format + " has none");
+    return FolderRewrite::Make(checkpoint, format, type().value_or(DType::kF32), runtime);
+  }
+
   // A new folder appears whole or not at all. What --force writes into is not emptied: only the old model's weights go.
-  Result<void> FolderToFolder(const Checkpoint& checkpoint) {
+  Result<void> FolderToFolder(const Checkpoint& checkpoint, const CommonFlags& flags) {
+    HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
+    HONE_TRY(rewrite_, Rewrite(checkpoint, runtime->runtime()));
     std::error_code error, ignored;
     fs::path out = fs::path(out_).lexically_normal();
     if (out.filename().empty()) out = out.parent_path();
@@ -155,9 +182,11 @@ class ConvertCommand : public Command {
     if (error) return IoError(out_ + ": cannot make the folder: " + error.message());
     std::vector<TensorInfo> infos;
     for (const NamedTensor& tensor : checkpoint.tensors()) {
-      infos.push_back({tensor.name, NewType(tensor.view), tensor.view.shape});
+      if (rewrite_ == nullptr || !rewrite_->Drops(tensor.name)) infos.push_back({tensor.name, NewType(tensor.view), tensor.view.shape});
     }
+    if (rewrite_ != nullptr) infos.insert(infos.end(), rewrite_->tensors().begin(), rewrite_->tensors().end());
     HONE_TRY(const auto writer, SafetensorsWriter::Create((folder / "model.safetensors").string(), infos, {{"format", "pt"}}));
+    if (rewrite_ != nullptr && !rewrite_->quantization().empty()) tally_.values += rewrite_->weights();
     HONE_RETURN_IF_ERROR(CopyTensors(checkpoint, writer->order(), [&](std::span<const std::byte> bytes) { return writer->Append(bytes); }));
     HONE_RETURN_IF_ERROR(writer->Commit());
     // What is beside the weights is the same in both; torch_dtype in config.json is a hint that readers check against the file.
@@ -169,6 +198,29 @@ class ConvertCommand : public Command {
       if (error) return IoError((folder / name).string() + ": " + error.message());
     }
     if (error) return IoError(checkpoint.path() + ": " + error.message());
+    return rewrite_ == nullptr ? Result<void>() : WriteConfig(checkpoint, folder);
+  }
+
+  // What stands beside matrices that were written anew; then a reader is seen to find all of them.
+  Result<void> WriteConfig(const Checkpoint& checkpoint, const fs::path& folder) const {
+    const std::string& quantization = rewrite_->quantization();
+    std::string dtype;
+    if (quantization.empty()) dtype = type_ == "f16" ? "float16" : type_ == "bf16" ? "bfloat16" : "float32";
+    HONE_TRY(const std::string config, EditFolderConfig(checkpoint.path() + "/config.json", quantization, dtype));
+    std::vector<std::pair<std::string, std::string>> files = {{"config.json", config}};
+    std::error_code ignored;
+    fs::remove(folder / "quantize_config.json", ignored);
+    if (rewrite_->writes_gptq()) files.emplace_back("quantize_config.json", quantization + "\n");
+    for (const auto& [name, text] : files) {
+      fs::remove(folder / name, ignored);  // a copy may have taken over that the original must not be written to
+      std::ofstream out(folder / name, std::ios::binary);
+      out << text;
+      if (!out.flush()) return IoError((folder / name).string() + ": cannot write");
+    }
+    HONE_TRY(const auto written, Checkpoint::Open(folder.string()));
+    HONE_TRY(const Family* family, FindFamily(*written));
+    HONE_TRY(const ModelConfig model, ReadModelConfig(*written));
+    HONE_TRY(const WeightMap map, WeightMap::Make(*written, *family, model));
     return {};
   }
 
@@ -179,6 +231,13 @@ class ConvertCommand : public Command {
     for (const TensorInfo& info : infos) total += info.bytes();
     std::vector<std::byte> row;
     for (const TensorInfo& info : infos) {
+      if (rewrite_ != nullptr && rewrite_->Makes(info.name)) {
+        HONE_TRY(const std::span<const std::byte> bytes, rewrite_->Bytes(info.name, &tally_));
+        HONE_RETURN_IF_ERROR(append(bytes));
+        progress.Update(done += info.bytes(), total);
+        if (Interrupted()) return Error{ErrorCode::kCancelled, "stopped; nothing was written"};
+        continue;
+      }
       const TensorView& view = checkpoint.FindTensor(info.name)->view;
       if (info.type == view.type) {
         HONE_RETURN_IF_ERROR(append(std::span(view.data, view.bytes())));
@@ -207,7 +266,8 @@ class ConvertCommand : public Command {
     std::fputs(fmt::format("{}: {} values, {}\n", out_, tally_.values, how).c_str(), stderr);
   }
 
-  std::string in_, out_, type_;
+  std::string in_, out_, type_, format_;
+  std::unique_ptr<FolderRewrite> rewrite_;  // of quantised matrices
   bool force_ = false, progress_shown_ = false;
   RoundingCount tally_;
 };

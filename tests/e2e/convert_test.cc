@@ -3,8 +3,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -28,10 +30,10 @@ class Convert : public testing::Test {
   ~Convert() override { fs::remove_all(folder_); }
 
   // The largest difference of logits of the two models on some ids; infinity if one cannot be had.
-  double Difference(const std::string& a, const std::string& b, const std::string& ids) {
+  double Difference(const std::string& a, const std::string& b, const std::string& ids, const std::string& flags = "") {
     std::ofstream(folder_ + "ids.json") << ids;
     for (const auto& [model, out] : {std::pair(a, "a.st"), std::pair(b, "b.st")}) {
-      if (Hone("logits '" + model + "' --ids '" + folder_ + "ids.json' --kv f32 -o '" + folder_ + out + "'") != 0) return INFINITY;
+      if (Hone("logits '" + model + "' --ids '" + folder_ + "ids.json' --kv f32 " + flags + " -o '" + folder_ + out + "'") != 0) return INFINITY;
     }
     const auto x = SafetensorsFile::Open(folder_ + "a.st"), y = SafetensorsFile::Open(folder_ + "b.st");
     const TensorView u = (*x)->FindTensor("logits")->view, v = (*y)->FindTensor("logits")->view;
@@ -104,6 +106,170 @@ TEST_F(Convert, RefusesWhatIsNotExactOrThere) {
   EXPECT_EQ(Hone("convert '" + goldens + "/llama/model-f32.gguf' '" + folder_ + "back'"), 3);
   std::ofstream(folder_ + "there.gguf") << "x";
   EXPECT_EQ(Hone("convert '" + goldens + "/llama' '" + folder_ + "there.gguf'"), 2);
+}
+
+// Quantised folders. ------------------------------------------------------------------------------------------------
+
+std::string ReadText(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// All tensors alike, to the byte.
+void ExpectSameTensors(const std::string& a, const std::string& b) {
+  const auto x = SafetensorsFile::OpenFolder(a), y = SafetensorsFile::OpenFolder(b);
+  ASSERT_TRUE(x.has_value() && y.has_value());
+  EXPECT_EQ((*x)->tensors().size(), (*y)->tensors().size());
+  for (const NamedTensor& tensor : (*x)->tensors()) {
+    const NamedTensor* other = (*y)->FindTensor(tensor.name);
+    ASSERT_NE(other, nullptr) << tensor.name;
+    ASSERT_EQ(tensor.view.type, other->view.type) << tensor.name;
+    ASSERT_EQ(tensor.view.shape, other->view.shape) << tensor.name;
+    EXPECT_EQ(std::memcmp(tensor.view.data, other->view.data, tensor.view.bytes()), 0) << tensor.name;
+  }
+}
+
+struct Conversion {
+  const char* folder;   // that a real tool wrote
+  const char* exact;    // the formats that hold it
+};
+constexpr const char* kFormats[] = {"gptq", "gptq-v2", "awq", "compressed-tensors", "safetensors"};
+constexpr Conversion kConversions[] = {
+    {"gptq-v1-b4-g32-sym", "gptq gptq-v2 awq compressed-tensors safetensors"},
+    {"gptq-v1-b4-g32-sym-act", "gptq gptq-v2 safetensors"},
+    {"gptq-v1-b4-gall-asym", "gptq gptq-v2 awq compressed-tensors safetensors"},
+    {"gptq-v1-b3-g32-sym", "gptq gptq-v2 compressed-tensors safetensors"},
+    {"gptq-v1-b8-gall-sym", "gptq gptq-v2 compressed-tensors safetensors"},
+    {"gptq-v2-b2-g32-asym", "gptq-v2 compressed-tensors safetensors"},  // has zero points of 0
+    {"gptq-v2-b3-g32-asym-act", "gptq gptq-v2 safetensors"},
+    {"gptq-v2-b4-g32-asym-act", "gptq gptq-v2 safetensors"},
+    {"awq-gemm-g32-asym", "gptq gptq-v2 awq compressed-tensors safetensors"},
+    {"ct-pack-w4a16-asym", "gptq gptq-v2 awq compressed-tensors safetensors"},
+    {"ct-pack-w4a16-gptq-weight-order", "gptq gptq-v2 awq compressed-tensors safetensors"},
+    {"ct-pack-w4a16-gidx", "gptq gptq-v2 safetensors"},
+    {"ct-pack-w3a16-sym", "gptq gptq-v2 compressed-tensors safetensors"},
+    {"ct-int8-channel-token", "safetensors"},
+    {"ct-fp8-channel-token", "safetensors"},
+    {"ct-fp8-block", "safetensors"},
+    {"ct-nvfp4a16", "safetensors"},
+    {"ct-mxfp4a16", "safetensors"},
+    {"bnb-nf4-dq", "safetensors"},
+    {"bnb-int8", "compressed-tensors safetensors"},
+};
+
+class ConvertQuantized : public Convert, public testing::WithParamInterface<Conversion> {};
+
+TEST_P(ConvertQuantized, KeepsEveryNumberOrRefuses) {
+  HONE_NEED_SHARED(goldens, "goldens/compress/quant/foreign");
+  const std::string in = goldens + "/" + GetParam().folder, ids = "[5, 17, 100, 3, 42, 7, 99, 200, 31]";
+  const std::string exact = std::string(" ") + GetParam().exact + " ";
+  for (const std::string format : kFormats) {
+    SCOPED_TRACE(format);
+    const std::string out = folder_ + format, back = out + "-back";
+    if (exact.find(" " + format + " ") == std::string::npos) {
+      EXPECT_EQ(Hone("convert '" + in + "' '" + out + "' --format " + format), 3);
+      EXPECT_FALSE(fs::exists(out));
+      continue;
+    }
+    ASSERT_EQ(Hone("convert '" + in + "' '" + out + "' --format " + format), 0);
+    EXPECT_EQ(fs::exists(out + "/quantize_config.json"), format.starts_with("gptq"));
+    EXPECT_EQ(ReadText(out + "/config.json").find("quantization_config") == std::string::npos, format == "safetensors");
+    if (format == "safetensors") {
+      // The same numbers in another type: sums in another order.
+      EXPECT_LT(Difference(in, out, ids, "--exact"), 2e-5);
+      continue;
+    }
+    EXPECT_EQ(Difference(in, out, ids), 0);
+    // There and back again, to the byte.
+    const std::string name = GetParam().folder;
+    const std::string home = name.starts_with("gptq-v1") ? "gptq" : name.starts_with("gptq-v2") ? "gptq-v2" : name.starts_with("awq") ? "awq"
+                             : name.starts_with("ct-pack") && exact.find("compressed-tensors") != std::string::npos ? "compressed-tensors"
+                                                                                                                    : "";
+    if (home.empty()) continue;
+    ASSERT_EQ(Hone("convert '" + out + "' '" + back + "' --format " + home), 0);
+    ExpectSameTensors(in, back);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(RealTools, ConvertQuantized, testing::ValuesIn(kConversions), [](const auto& one) {
+  std::string name = one.param.folder;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+// Other tools go by the configuration: what is not quantised must be named there.
+TEST_F(Convert, QuantisedFoldersNameWhatIsKept) {
+  HONE_NEED_SHARED(goldens, "goldens");
+  // Routers are kept.
+  const std::string experts = folder_ + "experts", ids = "[5, 17, 100, 3]";
+  ASSERT_EQ(Hone("quantize '" + goldens + "/models/mixtral' '" + experts +
+                 "' --method rtn --format awq --bits 4 --group 16 --asym --no-measure --ledger off"), 0);
+  EXPECT_EQ(Hone("convert '" + experts + "' '" + folder_ + "none' --format gptq-v2"), 3) << "48 columns are no whole words of GPTQ";
+  // And here one matrix is.
+  const std::string foreign = goldens + "/compress/quant/foreign/gptq-v1-b4-g32-sym", mixed = folder_ + "mixed", plain = folder_ + "plain";
+  const std::string module = "model.layers.1.self_attn.k_proj";
+  ASSERT_EQ(Hone("convert '" + foreign + "' '" + plain + "' --type f16"), 0);
+  fs::copy(foreign, mixed);
+  {
+    const auto from = SafetensorsFile::OpenFolder(foreign), dequantised = SafetensorsFile::OpenFolder(plain);
+    std::vector<NamedTensor> tensors = {*(*dequantised)->FindTensor(module + ".weight")};
+    for (const NamedTensor& tensor : (*from)->tensors()) {
+      if (!tensor.name.starts_with(module)) tensors.push_back(tensor);
+    }
+    fs::remove(mixed + "/model.safetensors");
+    ASSERT_TRUE(WriteSafetensors(mixed + "/model.safetensors", tensors, {{"format", "pt"}}));
+  }
+  const auto names = [&](const std::string& in, const std::string& format, const std::string& wanted) {
+    SCOPED_TRACE(format);
+    const std::string out = in + "-" + format;
+    ASSERT_EQ(Hone("convert '" + in + "' '" + out + "' --format " + format), 0);
+    EXPECT_NE(ReadText(out + "/config.json").find(wanted), std::string::npos);
+    EXPECT_EQ(Difference(in, out, ids), 0);
+  };
+  for (const std::string format : {"compressed-tensors", "awq"}) {
+    names(experts, format, "\"model.layers.1.block_sparse_moe.gate\"");
+    names(mixed, format, "\"" + module + "\"");
+  }
+  names(mixed, "gptq-v2", R"("-:^model\\.layers\\.1\\.self_attn\\.k_proj$")");
+}
+
+TEST_F(Convert, DequantisesToAType) {
+  HONE_NEED_SHARED(goldens, "goldens/compress/quant/foreign");
+  const std::string in = goldens + "/bnb-nf4-dq", out = folder_ + "plain";
+  ASSERT_EQ(Hone("convert '" + in + "' '" + out + "' --type bf16"), 0);
+  EXPECT_NE(ReadText(out + "/config.json").find("\"bfloat16\""), std::string::npos);
+  EXPECT_LT(Difference(in, out, "[5, 17, 100, 3]", "--exact"), 0.2);
+  EXPECT_EQ(Hone("convert '" + out + "' '" + folder_ + "again' --format awq"), 3) << "nothing is quantised";
+  EXPECT_EQ(Hone("convert '" + in + "' '" + folder_ + "m.gguf' --format awq"), 2);
+  EXPECT_EQ(Hone("convert '" + in + "' '" + folder_ + "other' --format awq --type f16"), 2);
+  EXPECT_EQ(Hone("convert '" + in + "' '" + folder_ + "other'"), 3) << "into what";
+  EXPECT_FALSE(fs::exists(folder_ + "other"));
+}
+
+// A number that is none, in scales or where they come from, is refused by every target, and nothing is left behind.
+TEST_F(Convert, RefusesScalesThatAreNoNumbers) {
+  HONE_NEED_SHARED(goldens, "goldens/compress/quant/foreign");
+  for (const auto& [name, tensor] : {std::pair("gptq-v1-b4-g32-sym", "model.layers.1.mlp.up_proj.scales"),
+                                     std::pair("awq-gemm-g32-asym", "model.layers.0.self_attn.o_proj.scales"),
+                                     std::pair("ct-pack-w4a16-asym", "model.layers.1.mlp.down_proj.weight_scale")}) {
+    const std::string in = folder_ + name;
+    fs::copy(goldens + "/" + name, in);
+    const std::string file = in + "/model.safetensors";
+    fs::permissions(file, fs::perms::owner_all);
+    size_t at = 0;
+    {
+      const auto opened = SafetensorsFile::Open(file);
+      const std::string bytes = ReadText(file);
+      const TensorView view = (*opened)->FindTensor(tensor)->view;
+      at = bytes.find(std::string(reinterpret_cast<const char*>(view.data), view.bytes()));
+      ASSERT_NE(at, std::string::npos);
+    }
+    std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(static_cast<std::streamoff>(at) + 10).write("\x00\x7e", 2);
+    for (const std::string format : kFormats) {
+      EXPECT_EQ(Hone("convert '" + in + "' '" + folder_ + "out' --format " + format), 3) << name << " " << format;
+      EXPECT_FALSE(fs::exists(folder_ + "out"));
+    }
+  }
 }
 
 }  // namespace

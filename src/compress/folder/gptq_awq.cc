@@ -14,13 +14,16 @@
 namespace hone {
 namespace {
 
-// GPTQ packs along the input for weights and along the output for zeros, low bits first; symmetric files are version 1
-// (zero - 1 is stored), asymmetric ones version 2, where a zero point of 0 survives.
+// GPTQ packs along the input for weights and along the output for zeros, low bits first; version 1 stores zero - 1, and
+// asymmetric files are version 2 unless another is asked for, where a zero point of 0 survives.
 // AWQ packs along the output, eight codes a word in the order 0 2 4 6 1 3 5 7.
 class TurnedFormat : public LinearFormat {
  public:
   TurnedFormat(const LinearScheme& scheme, bool awq)
-      : scheme_(scheme), awq_(awq), spec_{awq ? GridRule::kAwq : GridRule::kGptq, scheme.bits, scheme.symmetric} {
+      : scheme_(scheme),
+        awq_(awq),
+        zeros_less_(scheme.zeros_version == 1 || (scheme.zeros_version == 0 && scheme.symmetric) ? 1 : 0),
+        spec_{awq ? GridRule::kAwq : GridRule::kGptq, scheme.bits, scheme.symmetric} {
     spec_.holds_zero = true;
   }
 
@@ -106,7 +109,7 @@ class TurnedFormat : public LinearFormat {
           zero = GetBits(out[1].data() + g * rows / 2, AwqPlace(r), 4);
         } else {
           zero = GetBits(out[1].data() + g * rows * bits / 8, r, bits);
-          if (scheme_.symmetric) zero = (zero + 1) & mask;
+          zero = (zero + zeros_less_) & mask;
           uint32_t words[2] = {};
           const int64_t bit = i * bits, word = bit / 32;
           std::memcpy(&words[0], out[0].data() + 4 * (word * rows + r), 4);
@@ -128,7 +131,7 @@ class TurnedFormat : public LinearFormat {
           "\"zero_point\": true}}",
           group);
     }
-    const char* version = scheme_.symmetric ? "gptq" : "gptq_v2";
+    const char* version = zeros_less_ == 1 ? "gptq" : "gptq_v2";
     return fmt::format(
         "{{\"bits\": {}, \"checkpoint_format\": \"{}\", \"desc_act\": {}, \"format\": \"{}\", \"group_size\": {}, "
         "\"lm_head\": false, "
@@ -177,7 +180,7 @@ class TurnedFormat : public LinearFormat {
     for (int64_t g = 0; g < groups; ++g) {
       BitWriter words(out[1].data() + g * rows * bits / 8);
       for (int64_t r = 0; r < rows; ++r)
-        words.Put(r, bits, (zeros[r * groups + g] - (scheme_.symmetric ? 1u : 0u)) & mask);
+        words.Put(r, bits, (zeros[r * groups + g] - zeros_less_) & mask);
     }
   }
 
@@ -196,6 +199,7 @@ class TurnedFormat : public LinearFormat {
 
   const LinearScheme scheme_;
   const bool awq_;
+  const uint32_t zeros_less_;  // what GPTQ's stored zeros are less than the zeros
   GridSpec spec_;
 };
 

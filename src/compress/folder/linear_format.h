@@ -25,6 +25,7 @@ struct LinearScheme {
   // gptq: the order of columns. group: groups stay whole; static: by activation, groups as they lie; activation: by
   // activation, groups in that order (the file tells each column's group); natural.
   std::string order = "group";
+  int zeros_version = 0;      // gptq: 1 stores zero - 1, 2 the zero; 0: 1 where symmetric, else 2
   Clip clip = Clip::kMinMax;  // rtn: how the range of a group is found
   bool static_activations = false;  // smoothquant: one scale of activations a layer, in the file
 };

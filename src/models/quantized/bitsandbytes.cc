@@ -1,5 +1,6 @@
 // bitsandbytes: NF4 and FP4, two codes of a table of 16 a byte, the high half first, in blocks that run over the flattened
-// matrix, whose largest magnitudes may be codes themselves (double quantisation); and LLM.int8(): signed bytes with one
+// matrix, whose largest magnitudes may be codes themselves (double quantisation). Where blocks are whole
+// 32s of a row FP4, whose levels but one are whole 12ths, keeps its codes in Q5_0. And LLM.int8(): signed bytes with one
 // largest magnitude a row. The outliers that LLM.int8() multiplies apart are columns of activations, not of the file:
 // hone's activations stay as they are, so there is nothing to take apart.
 #include <fmt/format.h>
@@ -10,6 +11,8 @@
 
 #include "models/quantized/integer_matrix.h"
 #include "models/quantized/quantized_folder.h"
+#include "tensor/blocks.h"
+#include "tensor/float16.h"
 
 namespace hone {
 namespace {
@@ -87,6 +90,7 @@ class Codes4 final : public QuantizedMatrix {
     codes_ = codes->view.as<uint8_t>();
     stored_ = fmt::format("bitsandbytes {}, blocks of {}", kind == "nf4" ? "NF4" : "FP4", block_);
     type_ = RoundedType(columns_);
+    if (columns_ % 32 == 0 && block_ % 32 == 0 && IsFp4()) type_ = DType::kQ5_0;
     return {};
   }
 
@@ -102,6 +106,44 @@ class Codes4 final : public QuantizedMatrix {
   }
 
  private:
+  // FP4's levels times 12; the second, 1/16 of a step, becomes 0.
+  static constexpr int8_t kFp4Values[16] = {0, 0, 8, 12, 4, 6, 2, 3, 0, 0, -8, -12, -4, -6, -2, -3};
+
+  // Whether the file's table is the usual one.
+  bool IsFp4() const {
+    for (int i = 0; i < 16; ++i) {
+      if (!(std::fabs(map_[i] * 12 - static_cast<float>(kFp4Values[i])) <= 0.1f)) return false;
+    }
+    return true;
+  }
+
+  Result<void> Encode(int64_t first, int64_t count, DType type, std::byte* out) const override {
+    if (type != DType::kQ5_0) return QuantizedMatrix::Encode(first, count, type, out);
+    for (int64_t i = first * columns_; i < (first + count) * columns_; i += 32, out += sizeof(BlockQ5_0)) {
+      const float scale = Largest(i / block_) / 12;
+      if (!(std::fabs(scale) < 65520)) {  // NaN too
+        return InvalidInput(fmt::format("the largest magnitude of row {}, block {} is {}; wanted a finite number that F16 holds. The "
+                                        "file is damaged, or was made from a model with NaN or infinities",
+                                        i / columns_, i / block_, Largest(i / block_)));
+      }
+      uint8_t codes[32];
+      for (int j = 0; j < 32; j += 2) {
+        const uint8_t pair = codes_[(i + j) / 2];
+        codes[j] = pair >> 4, codes[j + 1] = pair & 15;
+      }
+      BlockQ5_0 block{.d = F32ToF16(scale), .qh = {}, .qs = {}};
+      uint32_t high = 0;
+      for (int j = 0; j < 16; ++j) {
+        const uint32_t low = static_cast<uint32_t>(kFp4Values[codes[j]] + 16), upper = static_cast<uint32_t>(kFp4Values[codes[j + 16]] + 16);
+        block.qs[j] = static_cast<uint8_t>((low & 15) | (upper & 15) << 4);
+        high |= (low >> 4) << j | (upper >> 4) << (j + 16);
+      }
+      std::memcpy(block.qh, &high, sizeof(high));
+      std::memcpy(out, &block, sizeof(block));
+    }
+    return {};
+  }
+
   float Largest(int64_t block) const {
     if (nested_ == nullptr) return largest_.as<float>()[block];
     const float scaled = nested_map_[largest_.as<uint8_t>()[block]] * nested_[block / nested_block_];

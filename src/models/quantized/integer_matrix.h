@@ -29,23 +29,28 @@ class IntegerMatrix : public QuantizedMatrix {
  public:
   void Decode(int64_t first, int64_t count, float* w) const override;
 
- protected:
-  using QuantizedMatrix::QuantizedMatrix;
-
   // Codes of rows [first, first + count): codes[count][columns].
   virtual void ReadCodes(int64_t first, int64_t count, uint8_t* codes) const = 0;
   virtual int Zero(int64_t row, int64_t group) const = 0;
+  float Scale(int64_t row, int64_t group) const { return scales_.Value(row, group); }
+  int bits() const { return bits_; }
+  int64_t group() const { return group_; }    // columns of one
+  int64_t groups() const { return groups_; }
+  int64_t GroupOf(int64_t column) const { return group_of_.empty() ? column / group_ : group_of_[column]; }
+  bool groups_are_stretches() const { return group_of_.empty(); }
+  // F32 where the file's scales are divided by something.
+  DType scale_type() const { return scales_.divisor == 1 ? scales_.view.type : DType::kF32; }
+
+ protected:
+  using QuantizedMatrix::QuantizedMatrix;
 
   // To be called once by what derives, when the sizes are known. group: columns of one; groups: how many there are.
   // group_of: [columns], each in 0 .. groups - 1, where the groups are no plain stretches; else empty. constant_zero: the
   // zero of all rows and groups, or -1.
   void Plan(int bits, int64_t group, int64_t groups, std::vector<int32_t> group_of, int constant_zero, ScaleTable scales);
-  int64_t groups() const { return groups_; }
-  int bits() const { return bits_; }
 
  private:
   Result<void> Encode(int64_t first, int64_t count, DType type, std::byte* out) const override;
-  int64_t GroupOf(int64_t column) const { return group_of_.empty() ? column / group_ : group_of_[column]; }
 
   int bits_ = 0;
   int64_t group_ = 0, groups_ = 0;
