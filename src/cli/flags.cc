@@ -2,6 +2,7 @@
 #include "cli/flags.h"
 
 #include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -20,6 +21,9 @@ Flag* Flag::range(int low, int high) {
 
 Flag* Flag::range(double low, double high) {
   option_->check(CLI::Range(low, high));
+  option_->check(CLI::Validator([](std::string& text) {  // which compares as outside of nothing
+    return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number" : std::string();
+  }, ""));
   return this;
 }
 

@@ -1,4 +1,6 @@
 // hone load: a server under load, whoever made it. What is measured and how: docs/measure.md.
+#include <set>
+
 #include "cli/command.h"
 #include "cli/exit_codes.h"
 #include "cli/input.h"
@@ -133,6 +135,8 @@ class LoadCommand : public Command {
     while (!options_.http.url.empty() && options_.http.url.back() == '/') options_.http.url.pop_back();
     if (options_.http.url.ends_with("/v1")) options_.http.url.resize(options_.http.url.size() - 3);
     if (options_.seeds == std::vector<uint64_t>{1} && flags.seed) options_.seeds = {*flags.seed};
+    if (std::set<uint64_t>(options_.seeds.begin(), options_.seeds.end()).size() < options_.seeds.size())
+      return UsageError("--seeds: one is there twice; a seed used again is the same load, which the server's cache knows");
     HONE_TRY(options_.slo, ParseSlo(slo_));
     HONE_RETURN_IF_ERROR(TakeDataset());
     return TakeArrivals();

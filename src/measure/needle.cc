@@ -137,21 +137,19 @@ Result<NeedleReport> RunNeedles(const NeedleOptions& options, const std::string&
   int right = 0, done = 0;
   const double all = static_cast<double>(options.lengths.size());
   for (const int length : options.lengths) {
-    std::vector<int> tokens;
-    const TaskSet set = MakeNeedles(options, length, haystack, *model.tokenizer, model.chat_template != nullptr, &tokens);
-    const double before = static_cast<double>(report.cells.size() / options.depths.size()) / all;
-    std::vector<TaskOutcome> outcomes;
-    if (!report.interrupted && report.failed.empty()) {
-      Result<TaskResult> ran = RunTasks(set, model, runtime, kv, {.max_tokens = options.max_tokens},
-                                           [&](double share, int, int items) { if (progress) progress(before + share / all, right, done + items); }, stop);
-      if (!ran && done == 0) return ran.error();
-      report.interrupted = ran && ran->interrupted;
-      report.failed = ran ? ran->failed : ran.error().message;
-      if (ran) outcomes = std::move(ran->outcomes);
-    }
     const size_t first = report.cells.size();
     for (const double depth : options.depths) report.cells.push_back({.length = length, .depth = depth});
-    for (const TaskOutcome& outcome : outcomes) {
+    if (report.interrupted || !report.failed.empty()) continue;  // thousands of long prompts take seconds to make
+    std::vector<int> tokens;
+    const TaskSet set = MakeNeedles(options, length, haystack, *model.tokenizer, model.chat_template != nullptr, &tokens);
+    const double before = static_cast<double>(first / options.depths.size()) / all;
+    const Result<TaskResult> ran = RunTasks(set, model, runtime, kv, {.max_tokens = options.max_tokens},
+                                            [&](double share, int, int items) { if (progress) progress(before + share / all, right, done + items); }, stop);
+    if (!ran && done == 0) return ran.error();
+    report.failed = ran ? ran->failed : ran.error().message;
+    if (!ran) continue;
+    report.interrupted = ran->interrupted;
+    for (const TaskOutcome& outcome : ran->outcomes) {
       NeedleCell& cell = report.cells[first + outcome.item / static_cast<size_t>(options.trials)];
       const bool found = outcome.got.find(set.items[outcome.item].answer) != std::string::npos;
       cell.right += found, right += found;

@@ -118,6 +118,10 @@ Result<TaskResult> RunChoices(const TaskSet& set, const TaskModel& model, const 
   std::vector<ChoiceTokens> tokens;
   size_t longest = 1, most = 1;
   for (size_t i = 0; i < set.items.size(); ++i) {
+    if (stop && stop()) {
+      result.interrupted = true;
+      return result;
+    }
     HONE_TRY(ChoiceTokens item,
              Tokenise(set.items[i], *model.tokenizer).Context(fmt::format("{}: item {}", set.file, i + 1)));
     most = std::max(most, item.whole.size());
@@ -200,6 +204,10 @@ Result<TaskResult> RunAnswers(const TaskSet& set, const TaskModel& model, const 
   Engine& engine = *model.engine;
   std::vector<SequenceRequest> requests;  // all are looked at before the first is answered
   for (size_t i = 0; i < set.items.size(); ++i) {
+    if (stop && stop()) {
+      result.interrupted = true;
+      return result;
+    }
     const std::string where = fmt::format("{}: item {}", set.file, i + 1);
     SequenceRequest request;
     HONE_TRY(request.prompt, PromptOf(set.items[i], set.kind, model).Context(where));

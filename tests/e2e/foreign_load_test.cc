@@ -100,16 +100,18 @@ TEST(ForeignServer, CountsAndTimesAreThoseOfTheServer) {
 TEST(ForeignServer, EveryTroubleHasItsKind) {
   ForeignServer server;
   const std::map<std::string, std::string> errors = {{"busy", "http_429"}, {"error", "stream_error"}, {"cut", "stream_broken"}, {"short", "stream_broken"},
-                                                     {"whole", "not_a_stream"}, {"bad", "bad_reply"}, {"empty", "no_tokens"}};
-  std::vector<std::string> kinds = {"plain"};
+                                                     {"whole", "not_a_stream"}, {"bad", "bad_reply"}, {"empty", "no_tokens"},
+                                                     {"down", "http_500"}, {"oldcut", "stream_broken"}, {"garbage", "stream_broken"}, {"endless", "stream_broken"},
+                                                     {"noise", "bad_reply"}, {"number", "bad_reply"}, {"nohttp", "stream_broken"}, {"headers", "stream_broken"}};
+  std::vector<std::string> kinds = {"plain", "old", "noend"};  // an answer that is whole is one, however its connection ends
   std::map<std::string, int> want;
   for (const auto& [kind, error] : errors) kinds.push_back(kind), want[error] += 2;
   const std::string file = Requests("troubles.jsonl", kinds, 2), records = TempPath("trouble_records.jsonl");
-  const Outcome outcome = Hone("load " + server.url() + " --dataset '" + file + "' --requests 16 --concurrency 2 --warmup 0 --json --records '" + records + "'");
+  const Outcome outcome = Hone("load " + server.url() + " --dataset '" + file + "' --requests 36 --concurrency 2 --warmup 0 --json --records '" + records + "'");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json result = json::parse(outcome.out);
-  EXPECT_EQ(result["completed"], 2);
-  EXPECT_EQ(result["failed"], 14);
+  EXPECT_EQ(result["completed"], 6);
+  EXPECT_EQ(result["failed"], 30);
   std::map<std::string, int> got, recorded;
   for (const json& error : result["errors"]) got[error["kind"]] = error["count"];
   EXPECT_EQ(got, want) << result["errors"];
@@ -117,8 +119,38 @@ TEST(ForeignServer, EveryTroubleHasItsKind) {
     if (line.contains("error")) ++recorded[line["error"]];
   }
   EXPECT_EQ(recorded, want);
-  EXPECT_EQ(result["ttft_ms"]["count"], 2);  // of answered requests only
+  EXPECT_EQ(result["ttft_ms"]["count"], 6);  // of answered requests only
   std::filesystem::remove(records);
+}
+
+// Servers that accept and do not answer end with --timeout, each for itself.
+TEST(ForeignServer, WhoDoesNotAnswerIsNotWaitedForLonger) {
+  ForeignServer server;
+  const std::string file = Requests("hanging.jsonl", {"silent", "half", "drip"}, 2);
+  const Outcome outcome = Hone("load " + server.url() + " --dataset '" + file + "' --requests 6 --concurrency 6 --warmup 0 --timeout 3 --json");
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_TRUE(Contains(outcome.err, "no request was answered")) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result["completed"], 0);
+  ASSERT_EQ(result["errors"].size(), 1u) << result["errors"];
+  EXPECT_EQ(result["errors"][0]["kind"], "timeout");
+  EXPECT_EQ(result["errors"][0]["count"], 6);
+}
+
+// Nobody waits for ten minutes for the first answer of a server that gives none: a signal ends the asking for models, the counting
+// of tokens and the warming up.
+TEST(ForeignServer, ASignalBeforeTheFirstAnswerEnds) {
+  const std::string pid_file = TempPath("early.pid");
+  for (const int silent : {0, 1, 3}) {  // models, the first of two that count tokens, the first that warms up
+    ForeignServer server;
+    const auto end = [&] { return kill(std::stoi(ReadAll(pid_file)), SIGINT), false; };
+    if (silent == 0) server.before_models = end;
+    server.before_answer = [&](int number) { return number != silent || end(); };
+    const Outcome outcome = Hone("load " + server.url() + " --requests 5 --input 20 --output 4 --json", "echo $$ >'" + pid_file + "'; exec");
+    EXPECT_EQ(outcome.code, 130) << outcome.err;
+    EXPECT_TRUE(Contains(outcome.err, "stopped before")) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+  }
 }
 
 TEST(ForeignServer, WhatItDoesNotKnowIsSaid) {

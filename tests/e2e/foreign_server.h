@@ -1,7 +1,8 @@
 // A server that is not hone's, for tests of hone load: OpenAI's completions over plain sockets, written from the protocol
 // alone. What it answers with is the first word of the prompt, and it keeps what it did, so that a client's counts and
 // times can be held against it. It answers as other servers do: several tokens a chunk, CRLF, comments, bytes split
-// anywhere, no usage, no [DONE], errors before and within a stream.
+// anywhere, no usage, no [DONE], errors before and within a stream, HTTP/1.0; and as broken ones do: nothing, half a line, a byte
+// a second, what is no HTTP, chunks that are none.
 #pragma once
 
 #include <arpa/inet.h>
@@ -64,6 +65,7 @@ class ForeignServer {
   }
   // Called with the number of each request for completions (from 1) before it is answered; false: it never is.
   std::function<bool(int number)> before_answer;
+  std::function<bool()> before_models;  // the same for the list of models
 
  private:
   static double Now() {
@@ -109,6 +111,13 @@ class ForeignServer {
                         std::to_string(body.size()) + "\r\n\r\n" + body);
   }
 
+  // Reads until the client is gone.
+  void Outwait(int fd) const {
+    char buffer[256];
+    while (Readable(fd) && recv(fd, buffer, sizeof(buffer), 0) > 0) {
+    }
+  }
+
   // One request and its answer; false if the connection is over.
   bool Request(int fd) {
     std::string text;
@@ -125,7 +134,9 @@ class ForeignServer {
       }
     }
     const std::string line = text.substr(0, text.find("\r\n"));
-    if (line.find("GET ") == 0 && line.find("/v1/models ") != std::string::npos) return Reply(fd, 200, R"({"object":"list","data":[{"id":"foreign","object":"model"}]})");
+    const bool models = line.find("GET ") == 0 && line.find("/v1/models ") != std::string::npos;
+    if (models && before_models && !before_models()) return Outwait(fd), false;
+    if (models) return Reply(fd, 200, R"({"object":"list","data":[{"id":"foreign","object":"model"}]})");
     if (line.find("POST ") != 0 || line.find("/v1/completions ") == std::string::npos) return Reply(fd, 404, R"({"detail":"Not Found"})");
     const nlohmann::json body = nlohmann::json::parse(text.substr(head + 4), nullptr, false);
     if (line.find(" /strict/") != std::string::npos) {
@@ -142,13 +153,7 @@ class ForeignServer {
       const std::lock_guard lock(mutex_);
       number = ++requests_;
     }
-    if (before_answer && !before_answer(number)) {
-      while (Readable(fd)) {  // until the client is gone
-        char buffer[256];
-        if (recv(fd, buffer, sizeof(buffer), 0) <= 0) break;
-      }
-      return false;
-    }
+    if (before_answer && !before_answer(number)) return Outwait(fd), false;
     const bool goes_on = Answer(fd, did.kind, body.value("max_tokens", 4), &did);
     const std::lock_guard lock(mutex_);
     served_.push_back(did);
@@ -169,13 +174,36 @@ class ForeignServer {
   bool Answer(int fd, const std::string& kind, int tokens, Served* did) {
     if (kind == "busy") return Reply(fd, 429, R"({"error":{"message":"too many requests","code":"rate_limit"}})", "Retry-After: 7\r\n");
     if (kind == "whole") return Reply(fd, 200, R"({"choices":[{"text":"all at once","finish_reason":"stop"}]})");
-    const bool crlf = kind == "crlf", split = kind == "split";
+    if (kind == "down") return Reply(fd, 500, R"({"error":{"message":"the worker died"}})");
+    if (kind == "silent") return Outwait(fd), false;
+    if (kind == "nohttp") return Send(fd, "hello, who is there?\r\n\r\n"), false;
+    if (kind == "headers") return Send(fd, "HTTP/1.1 200 OK\r\nX: " + std::string(1 << 20, 'x')), false;
+    const bool crlf = kind == "crlf", split = kind == "split", old = kind == "old" || kind == "oldcut";
     const std::string end = crlf ? "\r\n" : "\n";
     const size_t piece = split ? 1 : 1 << 20;
     const auto event = [&](const std::string& data) {
       return (crlf ? ": ping\r\nevent: message\r\nid: 7\r\nretry: 10\r\n" : "") + std::string("data: ") + data + end + end;
     };
+    if (old) {  // no chunks: the body ends with the connection
+      std::string body = event(R"({"choices":[{"index":0,"text":" one"}]})");
+      did->chunks = did->tokens = 1;
+      if (kind == "old") body += event(R"({"choices":[{"index":0,"text":"","finish_reason":"length"}]})") + event("[DONE]");
+      return Send(fd, "HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + body), false;
+    }
     if (!Send(fd, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n")) return false;
+    if (kind == "garbage") return Send(fd, "zz;\r\ndata: {}\r\n"), false;
+    if (kind == "endless") return Send(fd, "ffffffffffffffffff\r\ndata: {}\r\n"), false;
+    if (kind == "noise") return Stream(fd, event(std::string("\0\x01\xff\xfe{\"choices\"", 14)), piece) && Send(fd, "0\r\n\r\n");
+    if (kind == "number") return Stream(fd, event("17") + event("[]"), piece) && Send(fd, "0\r\n\r\n");
+    if (kind == "half") return Stream(fd, "data: {\"choices\": [{\"text\"", piece), Outwait(fd), false;
+    if (kind == "drip") {  // a byte, and a second later another
+      const std::string all = event(R"({"choices":[{"index":0,"text":" one"}]})");
+      for (const char byte : all) {
+        if (over_ || !Stream(fd, std::string(1, byte), 1)) break;
+        usleep(1000000);
+      }
+      return false;
+    }
     if (kind == "empty") return Stream(fd, event("[DONE]"), piece) && Send(fd, "0\r\n\r\n");
     if (kind == "bad") return Stream(fd, event("{\"choices\": [{\"text\": "), piece) && Send(fd, "0\r\n\r\n");
     // A first chunk that says nothing: it is no first token.
@@ -197,7 +225,7 @@ class ForeignServer {
     std::string rest = event(R"({"choices":[{"index":0,"text":"","finish_reason":"length"}]})");
     if (kind == "usage") rest += event(nlohmann::json{{"choices", nlohmann::json::array()}, {"usage", {{"prompt_tokens", 5}, {"completion_tokens", did->tokens}}}}.dump());
     if (kind != "undone") rest += event("[DONE]");
-    return Stream(fd, rest, piece) && Send(fd, "0\r\n\r\n");
+    return Stream(fd, rest, piece) && kind != "noend" && Send(fd, "0\r\n\r\n");
   }
 
   int listening_ = -1;

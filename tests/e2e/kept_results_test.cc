@@ -59,7 +59,7 @@ class KeptResults : public InFolder {
     const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
     EXPECT_TRUE(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
     const std::string side = ptsname(terminal), out = folder_ + "interrupted.out";
-    const std::string line = "HONE_LEDGER='" + folder_ + "ledger.sqlite' exec '" HONE_PROGRAM "' " + args + " --json >'" + out + "' 2>'" + side + "' </dev/null";
+    const std::string line = "HONE_THREADS=1 HONE_LEDGER='" + folder_ + "ledger.sqlite' exec '" HONE_PROGRAM "' " + args + " --json >'" + out + "' 2>'" + side + "' </dev/null";
     const pid_t pid = fork();
     if (pid == 0) {
       execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
@@ -89,7 +89,7 @@ class KeptResults : public InFolder {
 
 TEST_F(KeptResults, LogitsThatAreNotFinite) {
   const std::string broken = Broken(), prose = ReadAll(kProse);
-  const std::string text = Write("text.txt", prose.substr(0, 9000) + " ~ ~ " + prose.substr(9000, 4000));
+  const std::string text = Write("text.txt", prose.substr(0, 5000) + " ~ ~ " + prose.substr(5000, 4000));
   const std::string common = " -f '" + text + "' --ctx 64 --json";
   // Perplexity and divergence: the windows before it; the same from either side.
   ASSERT_EQ(Hone("eval perplexity '" + broken + "'" + common), 1);
@@ -110,7 +110,7 @@ TEST_F(KeptResults, LogitsThatAreNotFinite) {
     EXPECT_FALSE(kld.contains("saved")) << "half a file is none";
   }
   EXPECT_FALSE(std::filesystem::exists(saved));
-  ASSERT_EQ(Hone("eval domains '" + broken + "' prose='" + kProse + "' text='" + text + "' never='" + kProse + "' --ctx 64 --chunks 400 --json"), 1);
+  ASSERT_EQ(Hone("eval domains '" + broken + "' prose='" + kProse + "' text='" + text + "' never='" + kProse + "' --ctx 64 --chunks 40 --json"), 1);
   const json domains = json::parse(Out());
   ASSERT_EQ(domains["domains"].size(), 2u);
   EXPECT_EQ(domains["domains"][1]["rows"], windows * 31);
@@ -138,7 +138,7 @@ TEST_F(KeptResults, LogitsThatAreNotFinite) {
     EXPECT_EQ(kept.count(4), 1u);
   }
   // Needles: the word stands far back in the text, so short prompts do not reach it.
-  ASSERT_EQ(Hone("eval needle '" + broken + "' -f '" + text + "' --lengths 128,3800 --depths 0,100 --needles 2 --json"), 1);
+  ASSERT_EQ(Hone("eval needle '" + broken + "' -f '" + text + "' --lengths 128,2400 --depths 0,100 --needles 2 --json"), 1);
   const json needle = json::parse(Out());
   ASSERT_EQ(needle["cells"].size(), 4u);
   EXPECT_EQ(needle["cells"][0]["of"], 2);
@@ -162,8 +162,10 @@ TEST_F(KeptResults, LogitsThatAreNotFinite) {
 }
 
 TEST_F(KeptResults, Interrupts) {
-  std::string prose = ReadAll(kProse), text;
-  for (int i = 0; i < 60; ++i) text += prose;  // minutes
+  // Work for ten seconds and more with one thread, and little to read before it begins.
+  const std::string prose = ReadAll(kProse);
+  std::string text;
+  for (int i = 0; i < 6; ++i) text += prose;
   Write("long.txt", text);
   const std::string rules = Write("rules.json", json{{"rules", {{{"figure", "kld.mean"}, {"most", 0.1}}}}, {"measure", {{"text", folder_ + "long.txt"}}}}.dump());
   struct Case {
@@ -171,15 +173,14 @@ TEST_F(KeptResults, Interrupts) {
     std::function<bool(const json&)> kept;
   };
   const auto above = [](const char* key) { return [key](const json& out) { return out[key] > 0; }; };
-  const std::string f = " -f '" + folder_ + "long.txt' --ctx 512";
   const Case cases[] = {
-      {"eval perplexity builtin" + f, "so far", above("windows")},
-      {"eval kld builtin --base builtin-draft" + f, "divergence", above("chunks")},
-      {"eval domains builtin prose='" + kProse + "' long='" + folder_ + "long.txt'", "\rlong  ", [](const json& out) { return !out["domains"].empty(); }},
-      {"eval tasks builtin '" + Questions("choices.jsonl", 30000, -1, true) + "'", " right of [1-9]", above("of")},
-      {"eval tasks builtin '" + Questions("questions.jsonl", 20000, -1, false) + "'", " right of [1-9]", above("of")},
-      {"eval needle builtin --lengths 128,3000 --needles 1000", " found of [1-9]", [](const json& out) { return out["cells"][0]["of"] > 0; }},
-      {"profile builtin --input 8,2000 --output 4 --rounds 1000 --no-keep", "2000 . 4 tokens", [](const json& out) { return out["cells"][0]["rounds"] > 0; }},
+      {"eval perplexity builtin -f '" + kProse + "' --protocol sliding --ctx 512 --stride 8", "so far", above("windows")},
+      {"eval kld builtin --base builtin-draft -f '" + folder_ + "long.txt' --ctx 512", "divergence", above("chunks")},
+      {"eval domains builtin --base builtin-draft short='" + Write("short.txt", prose.substr(0, 9000)) + "' long='" + folder_ + "long.txt'", "\rlong  ", [](const json& out) { return !out["domains"].empty(); }},
+      {"eval tasks builtin '" + Questions("choices.jsonl", 4000, -1, true) + "'", " right of [1-9]", above("of")},
+      {"eval tasks builtin '" + Questions("questions.jsonl", 4000, -1, false) + "'", " right of [1-9]", above("of")},
+      {"eval needle builtin --lengths 128,3000 --needles 300", " found of [1-9]", [](const json& out) { return out["cells"][0]["of"] > 0; }},
+      {"profile builtin --input 8,2000 --output 4 --rounds 200 --no-keep", "2000 . 4 tokens", [](const json& out) { return out["cells"][0]["rounds"] > 0; }},
       {"gate builtin-draft builtin --rules '" + rules + "'", "divergence", [](const json& out) { return Contains(out.dump(), "kld.mean"); }},
   };
   for (const Case& one : cases) {

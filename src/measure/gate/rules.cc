@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "measure/gate/toml.h"
 #include "measure/json_text.h"
@@ -40,9 +41,25 @@ Result<std::vector<T>> ReadNumbers(const ordered_json& value, const std::string&
   if (!value.is_array()) return InvalidInput(key + ": wanted an array of numbers");
   for (const ordered_json& item : value) {
     HONE_TRY(const double number, ReadNumber(item, key, 0, 1e9));
+    if (number != std::floor(number)) return InvalidInput(fmt::format("{}: {:g} is no whole number", key, number));
+    if (std::count(numbers.begin(), numbers.end(), static_cast<T>(number)) > 0) return InvalidInput(fmt::format("{}: {:g} is there twice", key, number));
     numbers.push_back(static_cast<T>(number));
   }
   return numbers;
+}
+
+// The first key that an object has twice; "" if none has. A parser that takes the last one would hide a bound.
+std::string TwiceThere(std::string_view text) {
+  std::vector<std::set<std::string>> objects;
+  std::string twice;
+  const auto look = [&](int, ordered_json::parse_event_t event, ordered_json& parsed) {
+    if (event == ordered_json::parse_event_t::object_start) objects.emplace_back();
+    if (event == ordered_json::parse_event_t::object_end) objects.pop_back();
+    if (event == ordered_json::parse_event_t::key && !objects.back().insert(parsed.get<std::string>()).second && twice.empty()) twice = parsed.get<std::string>();
+    return true;
+  };
+  ordered_json::parse(text, look, false);
+  return twice;
 }
 
 Result<GateRule> ReadRule(const ordered_json& json, double confidence) {
@@ -183,6 +200,7 @@ Result<GateRules> ParseGateRules(std::string_view text) {
   if (text[first] == '{') {
     json = ParseJson(text);
     if (!json.is_object()) return InvalidInput("begins with '{' but is no JSON object");
+    if (const std::string twice = TwiceThere(text); !twice.empty()) return InvalidInput("'" + twice + "' is there twice");
   } else {
     HONE_TRY(json, ParseSmallToml(text));
   }

@@ -114,8 +114,8 @@ struct Exchange {
     long status = 0;
     curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &status);
     const std::string what = *problem != 0 ? problem : curl_easy_strerror(code);
-    if (code == CURLE_OPERATION_TIMEDOUT && status == 0 && !began) {
-      Fail("timeout", what);
+    if (stream && (done || !outcome.finish_reason.empty())) {
+      // The answer is whole, however the connection ended.
     } else if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST ||
                code == CURLE_COULDNT_RESOLVE_PROXY || code == CURLE_SSL_CONNECT_ERROR ||
                code == CURLE_PEER_FAILED_VERIFICATION) {
@@ -128,11 +128,10 @@ struct Exchange {
       Fail("stream_broken", what);
     } else if (!stream) {
       Fail("not_a_stream", "the answer is no text/event-stream: " + ErrorText(other_body));
-    } else if (!done && outcome.finish_reason.empty()) {
+    } else {
       Fail("stream_broken", "the stream ended without data: [DONE] and without a finish reason");
-    } else if (outcome.first_s == 0) {
-      Fail("no_tokens", "the stream ended without a chunk that has choices");
     }
+    if (outcome.first_s == 0) Fail("no_tokens", "the stream ended without a chunk that has choices");
     if (!outcome.chunk_s.empty()) outcome.first_s = outcome.chunk_s.front();
   }
 };
@@ -228,7 +227,7 @@ class CurlTransport : public HttpTransport {
     }
   }
 
-  Result<std::string> Get(const std::string& path) override {
+  Result<std::string> Get(const std::string& path, const std::function<bool()>& stop) override {
     Easy curl(curl_easy_init());
     if (curl == nullptr) return Error{ErrorCode::kInternal, "libcurl cannot be set up"};
     std::string body;
@@ -238,7 +237,11 @@ class CurlTransport : public HttpTransport {
     curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS, static_cast<long>(options_.timeout_s * 1e3));
     curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, &TakeText);
     curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &body);
+    curl_easy_setopt(curl.get(), CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl.get(), CURLOPT_XFERINFOFUNCTION, &AskStop);
+    curl_easy_setopt(curl.get(), CURLOPT_XFERINFODATA, &stop);
     const CURLcode code = curl_easy_perform(curl.get());
+    if (code == CURLE_ABORTED_BY_CALLBACK) return Error{ErrorCode::kCancelled, "stopped before " + options_.url + path + " was answered"};
     if (code != CURLE_OK) {
       return IoError(options_.url + path +
                      ": cannot be reached: " + (*problem != 0 ? problem : curl_easy_strerror(code)));
@@ -257,6 +260,11 @@ class CurlTransport : public HttpTransport {
     if (text->size() + size * count > kMostGet) return 0;
     text->append(data, size * count);
     return size * count;
+  }
+
+  static int AskStop(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+    const auto& ask = *static_cast<const std::function<bool()>*>(stop);
+    return ask && ask() ? 1 : 0;
   }
 
   void Common(CURL* curl, const std::string& path, char* problem) const {

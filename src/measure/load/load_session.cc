@@ -18,17 +18,22 @@ constexpr double kLeastGrowth = 0.05;  // requests more under way, a request sen
 constexpr double kLeastMore = 3;       // and in all
 constexpr double kTrendT = 4;          // standard errors of a slope; neighbours hang together, so more than usual
 
-// One request that is waited for. Its error, if it failed.
-Result<StreamOutcome> Ask(HttpTransport& transport, const RequestShape& shape, const LoadTask& task) {
+// One request that is waited for. Its error, if it failed or `stop` said so.
+Result<StreamOutcome> Ask(HttpTransport& transport, const RequestShape& shape, const LoadTask& task, const std::function<bool()>& stop) {
   HONE_TRY(const std::string body, RequestBody(shape, task, 0, {}));
   StreamOutcome got;
   bool ended = false;
+  const LoadTransport::Done done = [&](int64_t, StreamOutcome outcome) {
+    got = std::move(outcome);
+    ended = true;
+  };
   transport.Start(0, body);
   while (!ended) {
-    transport.Poll(0.1, [&](int64_t, StreamOutcome outcome) {
-      got = std::move(outcome);
-      ended = true;
-    });
+    transport.Poll(0.1, done);
+    if (!ended && stop && stop()) {
+      transport.CancelAll(done);
+      return Error{ErrorCode::kCancelled, "stopped before the server answered the first request"};
+    }
   }
   if (got.error.empty()) return got;
   std::string message = "the server's answer to the first request: " + got.error + ": " + got.error_text;
@@ -40,8 +45,8 @@ Result<StreamOutcome> Ask(HttpTransport& transport, const RequestShape& shape, c
   return IoError(std::move(message));
 }
 
-Result<std::string> FirstModel(HttpTransport& transport) {
-  HONE_TRY(const std::string body, transport.Get("/v1/models"));
+Result<std::string> FirstModel(HttpTransport& transport, const std::function<bool()>& stop) {
+  HONE_TRY(const std::string body, transport.Get("/v1/models", stop));
   const nlohmann::ordered_json json = ParseJson(body);
   const auto data = json.is_object() ? json.find("data") : json.end();
   if (json.is_object() && data != json.end() && data->is_array() && !data->empty() && (*data)[0].is_object()) {
@@ -52,12 +57,12 @@ Result<std::string> FirstModel(HttpTransport& transport) {
 }
 
 // How many tokens the server counts for a prompt of so many words: a line through two.
-Result<WordTokens> CountWordTokens(HttpTransport& transport, const RequestShape& shape, uint64_t seed) {
+Result<WordTokens> CountWordTokens(HttpTransport& transport, const RequestShape& shape, uint64_t seed, const std::function<bool()>& stop) {
   WordTokens rate;
   double tokens[2] = {};
   for (int i = 0; i < 2; ++i) {
     Rng rng(seed + static_cast<uint64_t>(i));
-    HONE_TRY(const StreamOutcome outcome, Ask(transport, shape, {0, "", {{RandomWords(kProbeWords[i], rng), 1}}}));
+    HONE_TRY(const StreamOutcome outcome, Ask(transport, shape, {0, "", {{RandomWords(kProbeWords[i], rng), 1}}}, stop));
     tokens[i] = static_cast<double>(outcome.prompt_tokens);
   }
   const double slope = (tokens[1] - tokens[0]) / (kProbeWords[1] - kProbeWords[0]);
@@ -117,10 +122,10 @@ class Session {
   Result<LoadReport> Run() {
     LoadClientOptions& options = report_.options;
     if (options.shape.model.empty()) {
-      HONE_TRY(options.shape.model, FirstModel(transport_));
+      HONE_TRY(options.shape.model, FirstModel(transport_, callbacks_.stop));
     }
     report_.model = options.shape.model;
-    HONE_TRY(options.dataset.word_tokens, CountWordTokens(transport_, options.shape, 0x5eed));
+    HONE_TRY(options.dataset.word_tokens, CountWordTokens(transport_, options.shape, 0x5eed, callbacks_.stop));
     if (!options.dataset.word_tokens.counted && callbacks_.note) {
       callbacks_.note("the server counts no tokens of prompts; 1.3 tokens a word are taken");
     }
@@ -128,7 +133,7 @@ class Session {
       DatasetSpec spec = options.dataset;
       spec.kind = DatasetKind::kRandom;
       HONE_TRY(std::vector<LoadTask> tasks, MakeTasks(spec, "", 1, 0xaaaa0000 + static_cast<uint64_t>(i)));
-      HONE_RETURN_IF_ERROR(Ask(transport_, options.shape, tasks[0]));
+      HONE_RETURN_IF_ERROR(Ask(transport_, options.shape, tasks[0], callbacks_.stop));
     }
     HONE_RETURN_IF_ERROR(options.sweep > 0 ? Sweep()
                                            : Point(options.arrivals, options.concurrency, options.requests, 0, 1));

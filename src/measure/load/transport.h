@@ -53,8 +53,9 @@ struct HttpClientOptions {
 
 class HttpTransport : public LoadTransport {
  public:
-  // A GET of `path` below the server's URL: the body. Errors say what could not be reached, or the status.
-  virtual Result<std::string> Get(const std::string& path) = 0;
+  // A GET of `path` below the server's URL: the body. `stop` (may be empty) is asked about once a second and gives it up. Errors
+  // say what could not be reached, or the status.
+  virtual Result<std::string> Get(const std::string& path, const std::function<bool()>& stop) = 0;
 };
 // Errors (usage): a URL that is none. `clock` outlives the client.
 Result<std::unique_ptr<HttpTransport>> MakeHttpTransport(HttpClientOptions options, const Clock* clock);

@@ -216,6 +216,8 @@ TEST(ReadShapeTest, ErrorsNameTheKey) {
   EXPECT_NE(message(R"({"hidden_size": 8})").find("num_hidden_layers"), std::string::npos);
   EXPECT_NE(message(R"({"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 9, "num_attention_heads": 2,
                         "num_key_value_heads": 4})").find("num_key_value_heads is 4"), std::string::npos);
+  EXPECT_NE(message(R"({"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 9, "num_attention_heads": 8,
+                        "num_key_value_heads": 3})").find("8 query heads cannot share 3"), std::string::npos);
   EXPECT_NE(message(R"({"num_hidden_layers": -2, "hidden_size": 8})").find("-2"), std::string::npos);
   const auto unknown = PlannedFromName("llama-3.1-8c");
   ASSERT_FALSE(unknown);

@@ -166,6 +166,9 @@ Result<ModelShape> ShapeOfJson(const JsonConfig& whole) {
       return InvalidInput(fmt::format("{}: num_key_value_heads is {}; wanted at most the {} query heads", json.origin(),
                                       shape.kv_heads, shape.heads));
     }
+    if (shape.heads % shape.kv_heads != 0) {
+      return InvalidInput(fmt::format("{}: {} query heads cannot share {} key-value heads (num_key_value_heads) evenly", json.origin(), shape.heads, shape.kv_heads));
+    }
     HONE_TRY(shape.ffn_width, ReadAny(json, {"intermediate_size", "n_inner"}, 1, kMaxFfnWidth, int64_t{4} * shape.width));
   }
   HONE_TRY(shape.context, ReadAny(json, {"max_position_embeddings", "n_positions", "seq_length"}, 1, kMaxContext,
