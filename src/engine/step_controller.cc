@@ -1,10 +1,8 @@
-// Recursive least squares with forgetting; a direction that no step excites is not forgotten without end. Late steps are
-// looked up in all remembered ones for each budget: microseconds beside a step of milliseconds.
+// Recursive least squares with forgetting; a direction that no step excites is not forgotten without end. The latest step is
+// looked up in all remembered ones for each budget: a microsecond beside a step of milliseconds.
 #include "engine/step_controller.h"
 
 #include <algorithm>
-#include <limits>
-#include <utility>
 
 namespace hone {
 namespace {
@@ -21,10 +19,7 @@ StepController::StepController(double target_ms, int most_tokens) : target_ms_(t
 
 // Scaled so that every term is about 1 in an ordinary step.
 StepController::Vector StepController::Features(int decodes, int prompt_tokens, double positions) {
-  if (prompt_tokens == 0) return {1, decodes / 8.0, 0, 0, 0};
-  int rows = decodes + prompt_tokens;
-  if (rows > kRowsOfBlock) rows = (rows + kRowsOfBlock - 1) / kRowsOfBlock * kRowsOfBlock;
-  return {1, decodes / 8.0, rows / 64.0, positions / 65536.0, 1};
+  return {1, decodes / 8.0, prompt_tokens / 64.0, positions / 65536.0};
 }
 
 double StepController::Predict(const Vector& weights, const Vector& features) {
@@ -46,46 +41,33 @@ double StepController::Alone(int decodes) const {
 int StepController::Budget(const SchedulerDemand& demand) const {
   if (target_ms_ <= 0) return most_tokens_;
   const bool beside = demand.decodes > 0;
-  const double target = beside ? kShareOfAlone * Alone(demand.decodes) + target_ms_ : kIdleStretch * target_ms_;
-  const Lateness late = beside ? Late() : Lateness{};
-  const double assumed = kAssumedLate - (kAssumedLate - 1) * static_cast<double>(beside_.size()) / kRemembered;
+  const double target = beside ? Alone(demand.decodes) + target_ms_ : kIdleStretch * target_ms_;
+  const double lateness = beside ? Lateness() : 1;
   const int trusted = std::max(kColdChunk, 2 * largest_chunk_);
-  const int least = std::min(kMinChunk, most_tokens_), most = std::max(least, std::min(most_tokens_, trusted));
-  int best = least;
-  double best_ms = std::numeric_limits<double>::infinity();  // a token
-  for (int chunk = least; chunk <= most; ++chunk) {
-    const double ms = Predict(demand.decodes, chunk, chunk * (demand.prompt_position + 0.5 * chunk));
-    const double late_ms = beside ? std::max(ms * assumed, std::min(ms * late.ratio, ms + late.excess_ms)) : ms;
-    if (late_ms > target || ms > best_ms * chunk) continue;
-    best = chunk;
-    best_ms = ms / chunk;
+  int low = std::min(kMinChunk, most_tokens_), high = std::max(low, std::min(most_tokens_, trusted));
+  while (low < high) {
+    const int chunk = (low + high + 1) / 2;
+    const double positions = chunk * (demand.prompt_position + 0.5 * chunk);
+    if (lateness * Predict(demand.decodes, chunk, positions) <= target) {
+      low = chunk;
+    } else {
+      high = chunk - 1;
+    }
   }
-  return best;
+  return low;
 }
 
-// Against predictions of today, so that what the model has learned since is not counted twice.
-StepController::Lateness StepController::Late() const {
+// Times over predictions of today, so that what the model has learned since is not counted twice.
+double StepController::Lateness() const {
   const int known = static_cast<int>(beside_.size());
-  std::array<double, kAllowedLate> ratios{}, excesses{};  // falling
-  Lateness recent;
-  const auto keep = [](double value, std::array<double, kAllowedLate>* largest) {
-    for (double& one : *largest) {
-      if (value > one) std::swap(value, one);
-    }
-  };
+  double lateness = kAssumedLate - (kAssumedLate - 1) * known / kRemembered;
   for (int i = 0; i < known; ++i) {
     const StepCost& step = beside_[i];
     const double predicted = Predict(step.decodes, step.prompt_tokens, step.positions);
-    const double ratio = predicted > 0 ? step.ms / predicted : 0, excess = step.ms - predicted;
-    if (i >= known - kCareful) {
-      recent = {std::max(recent.ratio, ratio), std::max(recent.excess_ms, excess)};
-    } else if (excess > target_ms_) {
-      continue;  // it stood still
-    }
-    keep(ratio, &ratios);
-    keep(excess, &excesses);
+    const bool stood_still = step.ms - predicted > target_ms_ && i < known - kCareful;
+    if (predicted > 0 && !stood_still) lateness = std::max(lateness, step.ms / predicted);
   }
-  return {std::max(recent.ratio, ratios.back()), std::max(recent.excess_ms, excesses.back())};
+  return lateness;
 }
 
 void StepController::Observe(const StepCost& step) {

@@ -61,39 +61,6 @@ TEST(StepController, ALongPromptBesideStreamsKeepsToTheTarget) {
   }
 }
 
-// Kernels take rows in blocks of 16: the first row of a block costs as much as the whole block, so chunks end with blocks; and
-// where attention makes even few tokens dear, chunks get as small as they must.
-TEST(StepController, ChunksFillBlocksOfRows) {
-  const auto cost = [](int decodes, int tokens, double positions) {
-    return tokens == 0 ? 10 + 6.0 * decodes : 40 + 38 * std::ceil((decodes + tokens) / 16.0) + 7e-4 * positions;
-  };
-  Rng rng(11);
-  StepController controller(200, 512);
-  const auto step = [&](int decodes, int tokens, int position) {
-    const double positions = tokens * (position + 0.5 * tokens), ms = cost(decodes, tokens, positions);
-    controller.Observe({.decodes = decodes, .prompt_tokens = tokens, .positions = positions,
-                        .ms = ms * (0.98 + 0.04 * rng.Uniform())});
-    return ms;
-  };
-  step(0, 64, 0);
-  for (int i = 0; i < 40; ++i) step(4, 0, 0);
-  int filled = 0, steps = 0;
-  for (int position = 0; position < 16384; ++steps) {
-    const int tokens = controller.Budget({.decodes = 4, .has_prompt = true, .prompt_position = position});
-    EXPECT_LE(step(4, tokens, position), 2 * cost(4, 0, 0) + 200) << tokens << " at " << position;
-    if (position < 1024) filled += (4 + tokens) % 16 == 0 ? 1 : 0;
-    if (position > 1024 && position < 2048) {
-      EXPECT_GE(tokens, 28) << position;
-    }
-    if (position > 16000) {
-      EXPECT_LT(tokens, 16) << position;
-    }
-    position += tokens;
-    ASSERT_LE(steps, 2000);
-  }
-  EXPECT_GE(filled, 15);
-}
-
 // Streams that take the target by themselves do not starve prompts, and a stream's gap stays below twice that plus the target.
 TEST(StepController, SlowStreamsLeavePromptsTheirShare) {
   const Machine machine{80, 5, 8, 0};
@@ -182,13 +149,13 @@ TEST(StepController, HardlyAStepBesideStreamsIsLateWhateverTheNoise) {
   }
 }
 
-// Everything takes three times as long at once, in the middle of a prompt: a few steps are late until chunks fit again, beside the
-// one in a hundred that may be.
+// Everything takes three times as long at once, in the middle of a prompt: a few steps are late until chunks fit again.
 TEST(StepController, ASlowerMachineMakesChunksSmallerAtOnce) {
   for (const Noise noise : {Calm, HeavyTail, Stalls}) {
     for (uint64_t seed = 1; seed <= 5; ++seed) {
+      const int steady = PromptsBesideStreams(noise, 1, 1, seed).late;
       const Tail tail = PromptsBesideStreams(noise, 1, 3, seed);
-      EXPECT_LE(tail.late, tail.steps / 100 + 6) << "of " << tail.steps;
+      EXPECT_LE(tail.late, steady + 6) << "of " << tail.steps;
     }
   }
 }
@@ -207,13 +174,8 @@ TEST(StepController, OneLateStepMakesTheNextSmallerAndAStandstillIsForgotten) {
   const int usual = steps(600);
   ASSERT_GT(usual, 40);
   controller.Observe({.decodes = 4, .prompt_tokens = usual, .positions = 0, .ms = 1.6 * machine.Ms(4, usual, 0)});
-  EXPECT_LE(1.5 * machine.Ms(4, controller.Budget(demand), 0), 1.25 * 24 + 200 + 51) << "a tile more or less";
-  EXPECT_NEAR(steps(100), usual, 16) << "it was one of so many";
-  for (int i = 0; i < StepController::kAllowedLate; ++i) {
-    controller.Observe({.decodes = 4, .prompt_tokens = usual, .positions = 0, .ms = 1.6 * machine.Ms(4, usual, 0)});
-    steps(100);
-  }
-  EXPECT_LT(steps(2), usual);
+  EXPECT_LE(1.5 * machine.Ms(4, controller.Budget(demand), 0), 224 + 51) << "a tile more or less";
+  EXPECT_LT(steps(200), usual);
   EXPECT_NEAR(steps(600), usual, 16);
   controller.Observe({.decodes = 4, .prompt_tokens = usual, .positions = 0, .ms = 20000});
   EXPECT_EQ(controller.Budget(demand), StepController::kMinChunk);
@@ -238,8 +200,8 @@ TEST(StepController, OneSlowStepDoesNotChangeMuch) {
   const Machine machine{25, 0.5, 6, 0};
   StepController controller(100, 512);
   Rng rng(3);
-  for (int i = 0; i < 100; ++i) {  // with streams alone among them, which tell what is theirs
-    const int tokens = static_cast<int>(16 * rng.Below(13));
+  for (int i = 0; i < 100; ++i) {
+    const int tokens = static_cast<int>(16 * (1 + rng.Below(12)));
     controller.Observe({.decodes = 4, .prompt_tokens = tokens, .positions = 0, .ms = machine.Ms(4, tokens, 0)});
   }
   const SchedulerDemand demand{.decodes = 4, .has_prompt = true, .prompt_position = 0};
@@ -247,7 +209,7 @@ TEST(StepController, OneSlowStepDoesNotChangeMuch) {
   const double predicted = controller.Predict(4, 64, 0);
   controller.Observe({.decodes = 4, .prompt_tokens = 64, .positions = 0, .ms = 60000});
   EXPECT_LT(controller.Predict(4, 64, 0), 2 * predicted);  // but the next chunks are careful
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 60; ++i) {  // with streams alone among them, which tell what is theirs
     const int tokens = static_cast<int>(16 * rng.Below(13));
     controller.Observe({.decodes = 4, .prompt_tokens = tokens, .positions = 0, .ms = machine.Ms(4, tokens, 0)});
   }
