@@ -13,8 +13,10 @@ namespace hone {
 namespace {
 
 constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
+// `parsed` and `parsed_arguments` say again what the text says: helpers of the official client leave them in the messages that
+// come back.
 constexpr std::string_view kMessageFields[] = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content",
-                                               "reasoning", "refusal", "annotations", "audio", "function_call"};
+                                               "reasoning", "refusal", "annotations", "audio", "function_call", "parsed"};
 
 // Stands behind the text of a last message that goes on, with a space, while the template runs: only so is its end found
 // in what the template makes of it (a short text may also be part of an end-of-turn token).
@@ -61,7 +63,7 @@ std::optional<ApiError> ReadContent(const Json& message, const std::string& path
 }
 
 std::optional<ApiError> WriteToolCalls(const Json& calls, const std::string& path, const FieldPolicy& policy, JsonWriter& json) {
-  constexpr std::string_view kCall[] = {"id", "type", "function", "index"}, kFunction[] = {"name", "arguments"};
+  constexpr std::string_view kCall[] = {"id", "type", "function", "index"}, kFunction[] = {"name", "arguments", "parsed_arguments"};
   const std::string field = path + ".tool_calls";
   if (!calls.is_array() || calls.size() > static_cast<size_t>(kMaxTools)) {
     return Bad(field, calls, "an array of at most " + std::to_string(kMaxTools) + " calls");

@@ -41,6 +41,7 @@ TEST(Request, Messages) {
       {R"([{"role":"assistant","tool_calls":[{"function":{"name":"f"},"colour":1}]}])", "messages[0].tool_calls[0].colour"},
       {R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","argument":"{}"}}]}])", "messages[0].tool_calls[0].function.argument"},
       {R"([{"role":"assistant","content":"a","tool_calls":[{"index":0,"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}])", ""},
+      {R"([{"role":"assistant","content":null,"parsed":null,"tool_calls":[{"function":{"name":"f","arguments":"{}","parsed_arguments":{}}}]}])", ""},
       {R"([{"role":"assistant","content":"a","refusal":"no"}])", "messages[0].refusal"},
       {R"([{"role":"assistant","content":"a","audio":{"id":"x"}}])", "messages[0].audio"},
       {R"([{"role":"assistant","content":"a","refusal":null,"annotations":[],"audio":null,"function_call":null,"tool_calls":null}])", ""},

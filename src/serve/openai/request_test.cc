@@ -308,6 +308,8 @@ TEST(Request, MutationsOfResponses) {
       {R"([{"role":"robot","content":"a"}])", "input[0].role"},
       {R"([{"role":"user"}])", "input[0].content"},
       {R"([{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]}])", ""},
+      {R"([{"role":"assistant","content":[{"type":"output_text","text":"{}","annotations":[],"logprobs":[],"parsed":{}}]}])", ""},
+      {R"([{"type":"function_call","call_id":"c","name":"f","arguments":"{}","parsed_arguments":{}}])", ""},
       {R"([{"type":"message","role":"user","content":[{"type":"input_text","text":"a","colour":1}]}])", "input[0].content[0].colour"},
       {R"([{"type":"message","role":"user","content":[{"type":"input_image","image_url":"x"}]}])", "input[0].content[0].type"},
       {R"([{"type":"item_reference","id":"x"}])", "input[0].type"},

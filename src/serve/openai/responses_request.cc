@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kItemFields[] = {
     "type",   "role",    "content",           "id",          "status",  "phase", "call_id", "name", "arguments",
-    "output", "summary", "encrypted_content", "annotations", "logprobs"};
+    "output", "summary", "encrypted_content", "annotations", "logprobs", "parsed_arguments"};
 constexpr std::string_view kToolFields[] = {"type", "name", "description", "parameters", "strict"};
 constexpr std::string_view kTextFields[] = {"format", "verbosity"};
 constexpr std::string_view kReasoningFields[] = {"effort", "summary", "generate_summary"};
@@ -25,7 +25,7 @@ ApiError NotSupported(const std::string& field, const std::string& why) {
 
 // A string, or parts with a text; `what` are the types of part that hold one.
 std::optional<ApiError> ReadText(const Json* value, const std::string& field, const FieldPolicy& policy, std::string* text) {
-  constexpr std::string_view kPartFields[] = {"type", "text", "annotations", "logprobs"};
+  constexpr std::string_view kPartFields[] = {"type", "text", "annotations", "logprobs", "parsed"};
   if (value == nullptr || value->is_null())
     return ApiError{400, field + ": missing, wanted a string or an array of text parts", field, "missing_field"};
   if (value->is_string()) {

@@ -109,6 +109,24 @@ test('calls that must be made', async () => {
   check(JSON.parse(response.output.find((item) => item.type === 'function_call').arguments));
 });
 
+test('what the parsing helpers return can be sent back', async () => {
+  const user = { role: 'user', content: 'Hello' }, more = { role: 'user', content: 'More' };
+  const format = { type: 'json_schema', json_schema: { name: 'weather', schema: weather, strict: true } };
+  const parsed = (await client.chat.completions.parse({ model: 'builtin', messages: [user], response_format: format })).choices[0].message;
+  check(parsed.parsed);
+  await client.chat.completions.create({ model: 'builtin', messages: [user, parsed, more], max_tokens: 1 });
+  const called = (await client.chat.completions.parse({ model: 'builtin', messages: [user], tools: [tool], tool_choice: 'required' })).choices[0].message;
+  check(called.tool_calls[0].function.parsed_arguments);
+  const answers = called.tool_calls.map((call) => ({ role: 'tool', tool_call_id: call.id, content: 'fine' }));
+  await client.chat.completions.create({ model: 'builtin', messages: [user, called, ...answers], max_tokens: 1 });
+  const flat = { type: 'function', name: 'weather', strict: true, parameters: weather };
+  for (const asked of [{ tools: [flat], tool_choice: 'required' }, { text: { format: { type: 'json_object' } } }]) {
+    const { output } = await client.responses.parse({ model: 'builtin', input: [user], temperature: 0, max_output_tokens: 300, ...asked });
+    const outputs = output.filter((item) => item.type === 'function_call').map((item) => ({ type: 'function_call_output', call_id: item.call_id, output: 'fine' }));
+    await client.responses.create({ model: 'builtin', input: [user, ...output, ...outputs, more], max_output_tokens: 1 });
+  }
+});
+
 test('a schema that cannot be enforced is refused, by its place', async () => {
   const bad = { type: 'object', properties: { a: { not: {} } } };
   await assert.rejects(client.chat.completions.create(ask('x', { response_format: { type: 'json_schema', json_schema: { name: 's', schema: bad } } })),
