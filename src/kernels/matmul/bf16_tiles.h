@@ -53,6 +53,7 @@ struct Bf16Tile {
   const uint8_t* weights;
   int steps;
   int row_blocks;
+  int rows;                 // of the row blocks, from the first; what sums hold past them means nothing
   float* sums;              // [row block][panel][256], what all stretches so far add up to
   const float* bias;        // [32], where the first stretch starts; nullptr: start from sums
   const uint8_t* ahead;     // ask for these bytes while multiplying: packed weights
@@ -78,7 +79,7 @@ void RoundSums(const float* sums, uint8_t* tile);
 // What a thread does before its first product and after its last.
 using ConfigureTilesFn = void (*)();
 
-#define HONE_BF16_TILES(isa)                     \
+#define HONE_BF16_TILES(isa, from)               \
   void MultiplyTiles##isa(const Bf16Tile& tile); \
   void ConfigureTiles##isa();                    \
   void ReleaseTiles##isa();

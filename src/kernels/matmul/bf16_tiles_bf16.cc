@@ -1,7 +1,7 @@
 // BF16 tiles with AVX-512 BF16 (bf16_tiles.h): rounding rows, codes to BF16, sums to rows for every line of bf16_tiles.inc; and the
 // products of this one.
 //
-// Products: 8 rows by 32 columns, 16 sums; a pair of K takes two loads of W, eight broadcasts of x and 16 VDPBF16PS, two a cycle. The
+// Products: up to 8 rows by 32 columns, 16 sums; a pair of K takes two loads of W, eight broadcasts of x and 16 VDPBF16PS, two a cycle. The
 // weights of a stretch stay in L1 while the rows of x stream from L2.
 #include <string.h>
 
@@ -81,11 +81,12 @@ inline void ZeroToStep(uint8_t* tiles, int pair) {
   for (; pair % 16 != 0; ++pair) _mm512_store_si512(tiles + 64 * pair, _mm512_setzero_si512());
 }
 
-constexpr int kRows = 8;  // of a product
+constexpr int kMostRows = 8;  // of a product
 
-// Eight rows of a row block by two panels, over all steps, onto `sums` ([panel][16 rows][16 columns], from its first row).
+// kRows rows of a row block by two panels, over all steps, onto `sums` ([panel][16 rows][16 columns], from its first row).
 // Asks for a share of the bytes ahead a step: addresses, since a step may ask past the end.
-inline void Products(const Bf16Tile& t, const uint8_t* x, float* sums, uintptr_t& ahead, int ahead_step, uintptr_t& x_ahead, int x_ahead_step) {
+template <int kRows>
+void Products(const Bf16Tile& t, const uint8_t* x, float* sums, uintptr_t& ahead, int ahead_step, uintptr_t& x_ahead, int x_ahead_step) {
   __m512 acc[kRows][2];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -209,13 +210,18 @@ void StoreBf16(const Bf16Sums& t) {
 }
 
 void MultiplyTilesBf16(const Bf16Tile& t) {
-  const int visits = t.row_blocks * (kRowsOfBlock / kRows) * t.steps;
+  constexpr decltype(&Products<1>) kProducts[] = {Products<1>, Products<2>, Products<3>, Products<4>,
+                                                  Products<5>, Products<6>, Products<7>, Products<8>};
+  const int visits = (t.rows + kMostRows - 1) / kMostRows * t.steps;
   const auto share = [visits](int bytes) { return visits > 0 ? (bytes + visits - 1) / visits : 0; };
   uintptr_t ahead = reinterpret_cast<uintptr_t>(t.ahead), x_ahead = reinterpret_cast<uintptr_t>(t.x_ahead);
-  for (int block = 0; block < t.row_blocks; ++block) {
+  for (int block = 0; block * kRowsOfBlock < t.rows; ++block) {
     const uint8_t* x = t.x + int64_t{block} * t.steps * kTileBytes;
-    for (int row = 0; row < kRowsOfBlock; row += kRows) {
-      Products(t, x + 64 * row, t.sums + 512 * block + 16 * row, ahead, share(t.ahead_bytes), x_ahead, share(t.x_ahead_bytes));
+    const int left = t.rows - block * kRowsOfBlock, rows = left < kRowsOfBlock ? left : kRowsOfBlock;
+    const int parts = (rows + kMostRows - 1) / kMostRows;
+    for (int part = 0; part < parts; ++part) {  // heights differ by one at most
+      const int row = rows * part / parts, height = rows * (part + 1) / parts - row;
+      kProducts[height - 1](t, x + 64 * row, t.sums + 512 * block + 16 * row, ahead, share(t.ahead_bytes), x_ahead, share(t.x_ahead_bytes));
     }
   }
 }

@@ -16,10 +16,6 @@ constexpr int64_t kTilesOfUnit = ManyRowsBuffer::kTiles / 2;
 
 int64_t CeilDiv(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
-bool TakesTiles(const PackedMatrix& w, int64_t m) {
-  return w.many_rows() != nullptr && m >= (w.kernel().format->is_float() ? kManyRowsOfFloats : kManyRows);
-}
-
 }  // namespace
 
 struct GatedProduct::State {

@@ -17,8 +17,7 @@ namespace hone {
 namespace {
 
 constexpr Bf16Arithmetic kBf16Arithmetics[] = {
-#define HONE_BF16_TILES(isa)                                                                                                  \
-  {Isa::k##isa, MultiplyTiles##isa, ConfigureTiles##isa, ReleaseTiles##isa},
+#define HONE_BF16_TILES(isa, from) {Isa::k##isa, from, MultiplyTiles##isa, ConfigureTiles##isa, ReleaseTiles##isa},
 #include "kernels/matmul/bf16_tiles.inc"
 #undef HONE_BF16_TILES
 };
@@ -82,6 +81,11 @@ const Bf16Arithmetic* FindBf16Arithmetic(DType type, Isa isa) {
     if (arithmetic.isa <= isa) return &arithmetic;
   }
   return nullptr;
+}
+
+bool TakesTiles(const PackedMatrix& weight, int64_t m) {
+  const Bf16Arithmetic* arithmetic = weight.many_rows();
+  return arithmetic != nullptr && m >= (weight.kernel().format->is_float() ? kManyRowsOfFloats : arithmetic->from_rows);
 }
 
 void TiledInputs::Reserve(int64_t rows, int64_t k) {
@@ -189,6 +193,7 @@ void SumBlocks(std::span<const BlockOfRows> blocks, const TiledInputs& inputs, M
                                  .weights = weights,
                                  .steps = steps,
                                  .row_blocks = static_cast<int>(row_blocks),
+                                 .rows = static_cast<int>(first.row_end - first.row_begin),
                                  .sums = buffer.sums[at],
                                  .bias = k0 == 0 ? bias : nullptr,
                                  .ahead = next.begin,

@@ -19,6 +19,7 @@ struct MatmulJob;
 
 struct Bf16Arithmetic {
   Isa isa;
+  int64_t from_rows;  // of a job with codes: unpacking costs as much as so many rows of int8 products
   MultiplyBf16Fn multiply;
   ConfigureTilesFn configure, release;
 };
@@ -32,9 +33,11 @@ const Bf16Arithmetic* FindBf16Arithmetic(DType type, Isa isa);
 // The unit that its products run on.
 ComputeUnit UnitOf(const Bf16Arithmetic& arithmetic);
 
-// Rows of a job from which this path is faster, measured: unpacking costs as much as 16 to 20 rows of int8 products; floats leave
-// it to the kernels of few rows first (few_rows.h).
-constexpr int64_t kManyRows = 20, kManyRowsOfFloats = 5;
+// Rows of a job with float weights from which this path is faster; the kernels of few rows (few_rows.h) come first.
+constexpr int64_t kManyRowsOfFloats = 5;
+
+// Whether a job of `m` rows takes this path.
+bool TakesTiles(const PackedMatrix& weight, int64_t m);
 
 // Rows of x as BF16 tiles, shared by the jobs that multiply them:
 //   [stretch of K][row block][step][tile], row blocks of 16 rows

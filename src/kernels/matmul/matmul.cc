@@ -597,7 +597,7 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
     if (job.m == 0 || job.weight->n() == 0) continue;
     PlannedJob planned{.job = &job, .input = -1, .sums = 0, .tiled = -1};
     const MatmulKernel& kernel = job.weight->kernel();
-    if (job.weight->many_rows() != nullptr && job.m >= (kernel.format->is_float() ? kManyRowsOfFloats : kManyRows)) {
+    if (TakesTiles(*job.weight, job.m)) {
       planned.tiled = s.tiled.Find(job);
     } else if (kernel.uses_codes()) {
       planned.input = FindInput(s, job, kernel.arithmetic->round_row);
