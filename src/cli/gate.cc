@@ -93,7 +93,7 @@ class GateCommand : public Command {
     const Verdict verdict = report_.verdict();
     const std::string json = GateJson(report_);
     LedgerEntry entry = Entry(json);
-    if (!measured) entry.outcome = "failed";
+    if (!measured && measured.error().code != ErrorCode::kCancelled) entry.outcome = "failed";
     HONE_RETURN_IF_ERROR(Deliver(flags.json ? json : GateTable(report_), html_, ledger_, owner->runtime(), std::move(entry)));
     if (!measured) return measured.error();  // the figures until then are in the result
     if (report_.interrupted) return kExitInterrupted;
@@ -274,8 +274,11 @@ class GateCommand : public Command {
         options.seeds = {measure.seeds[i]};
         const LoadCallbacks callbacks{{}, [] { return Interrupted(); }, {}};
         const Result<LoadReport> report = MeasureLoad(options, *transports[side], callbacks);
-        if (!report) trouble = report.error();
-        if (report && !report->gave_up.empty()) trouble = IoError((side == 0 ? base_ : next_) + ": " + report->gave_up);
+        trouble = report ? Complete(*report) : Result<void>(report.error());
+        if (!trouble) {
+          const std::string ended = servers[side]->Ended();
+          trouble = std::move(trouble).Context((side == 0 ? base_ : next_) + ": seed " + std::to_string(measure.seeds[i]) + (ended.empty() ? "" : ": " + ended));
+        }
         if (!trouble || report->interrupted) break;
         for (const Figure& figure : LoadFigureList(*report)) {
           if (values[0].count(figure.name) + values[1].count(figure.name) == 0) order.push_back(figure.name);
@@ -284,6 +287,7 @@ class GateCommand : public Command {
         }
         const std::string& limit = report->points[0].figures.client_limit;
         if (!limit.empty()) report_.notes.push_back("seed " + std::to_string(measure.seeds[i]) + ": " + limit);
+        if (turn == 1) runtime.log->Info("seed {}: both are measured", measure.seeds[i]);
       }
     }
     report_.interrupted |= Interrupted();
@@ -295,6 +299,18 @@ class GateCommand : public Command {
                                            std::span(next).first(pairs), rules_.confidence));
     }
     return trouble;
+  }
+
+  // A load of which a part failed is not the same load: its latencies are those of the requests that were answered.
+  static Result<void> Complete(const LoadReport& report) {
+    if (!report.gave_up.empty()) return IoError(report.gave_up);
+    for (const LoadPoint& point : report.points) {
+      if (point.figures.failed == 0 || report.interrupted) continue;
+      const auto& [kind, error] = *point.figures.errors.begin();
+      return IoError(std::to_string(point.figures.failed) + " of " + std::to_string(point.figures.completed + point.figures.failed) +
+                     " requests failed, " + std::to_string(error.count) + " of them with " + kind + ": " + error.first);
+    }
+    return {};
   }
 
   LedgerEntry Entry(const std::string& json) const {

@@ -21,6 +21,7 @@ namespace {
 
 constexpr size_t kMostOutput = 256u << 20;
 constexpr int kLookMs = 100;       // an interrupt may be taken by another thread than the one that reads
+constexpr int kEndLooks = 100;     // of 0.02 s
 constexpr int kEndTries = 100;  // of 0.1 s, before a server that does not end is killed
 
 void Sleep(double seconds) {
@@ -121,6 +122,22 @@ std::string ServerProcess::Said() const {
   const ssize_t n = pread(log_, text.data(), text.size(), 0);
   text.resize(n > 0 ? static_cast<size_t>(n) : 0);
   return text;
+}
+
+std::string ServerProcess::Ended() {
+  int status = 0;
+  for (int i = 0; pid_ > 0 && waitpid(pid_, &status, WNOHANG) != pid_; ++i) {
+    if (i == kEndLooks) return "";
+    Sleep(0.02);  // connections of a process that ends are gone a little before it is
+  }
+  if (pid_ < 0) return end_;
+  pid_ = -1;
+  if (WIFSIGNALED(status)) return end_ = "hone serve was ended by signal " + std::to_string(WTERMSIG(status));
+  end_ = "hone serve ended with " + std::to_string(WEXITSTATUS(status));
+  std::string said = Said();
+  while (said.ends_with('\n')) said.pop_back();
+  if (!said.empty()) end_ += ", after saying: " + said.substr(said.rfind('\n') + 1);
+  return end_;
 }
 
 ServerProcess::~ServerProcess() {

@@ -27,10 +27,13 @@ class ServerProcess {
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   const std::string& url() const { return url_; }
+  // "" while it runs; else how it ended: by which signal, or with which exit code and last line.
+  std::string Ended();
 
  private:
   ServerProcess() = default;
   std::string Said() const;
+  std::string end_;
   pid_t pid_ = -1;
   int log_ = -1;  // a file in memory: its stderr
   std::string url_;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -185,7 +186,10 @@ TEST(Load, WrongUsageIsSaidBeforeTheServerIsAsked) {
   for (const char* wrong :
        {"load", "load nowhere", "load http://127.0.0.1:9 --arrivals often", "load http://127.0.0.1:9 --slo x=1",
         "load http://127.0.0.1:9 --arrivals poisson", "load http://127.0.0.1:9 --burstiness 2",
-        "load http://127.0.0.1:9 --arrivals closed --rate 3", "load http://127.0.0.1:9 --rate 0"}) {
+        "load http://127.0.0.1:9 --arrivals closed --rate 3", "load http://127.0.0.1:9 --rate 0", "load http://127.0.0.1:9 --seeds 1,2,1",
+        // NaN is outside of no range.
+        "load http://127.0.0.1:9 --rate nan", "load http://127.0.0.1:9 --timeout NAN", "load http://127.0.0.1:9 --temperature -nan",
+        "simulate poisson --rate 1,nan --shape llama-3-8b --card h100", "run builtin-draft -p x --temperature nan"}) {
     EXPECT_EQ(Hone(wrong).code, 2) << wrong;
   }
   EXPECT_EQ(Hone("load http://127.0.0.1:9 --trace /no/such/file").code, 3);
@@ -279,6 +283,43 @@ TEST(Gate, ModelsAreMeasuredSideBySide) {
   EXPECT_EQ(
       Hone("gate builtin builtin " + Rules("no_text.json", "{\"rules\": [{\"figure\": \"ppl\", \"most\": 9}]}")).code,
       2);
+}
+
+// One of the two servers of a gate goes away: what was measured until then is judged and kept, one error says who went and how.
+TEST(Gate, AServerThatGoesAwayIsNamed) {
+  const std::string pid_file = TempPath("gate.pid"), ledger = TempPath("left.sqlite");
+  std::filesystem::remove(ledger);
+  json measure = {{"requests", 4}, {"input", 8}, {"output", 2}, {"seeds", json::array()}};
+  for (int seed = 1; seed <= 300; ++seed) measure["seeds"].push_back(seed);  // far more than are done when the first is seen
+  const std::string rules = Rules("left.json", json{{"rules", {{{"figure", "ttft_ms.p50"}, {"ratio_most", 1e300}}}}, {"tails", false}, {"measure", measure}}.dump());
+  Outcome outcome;
+  std::atomic<bool> ended = false;
+  std::thread gate([&] {
+    outcome = Hone("gate builtin-draft builtin-draft -v --json " + rules, "export HONE_LEDGER='" + ledger + "'; echo $$ >'" + pid_file + "'; exec");
+    ended = true;
+  });
+  while (!ended && !Contains(ReadAll(TempPath("err")), "seed 1: both are measured")) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  // The newest child of the gate serves NEW.
+  const int parent = std::stoi(ReadAll(pid_file));
+  int newest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const int pid = std::atoi(entry.path().filename().c_str());
+    const std::string stat = pid > 0 ? ReadAll(entry.path().string() + "/stat") : "";
+    const size_t name_end = stat.rfind(')');
+    int of = 0;
+    if (name_end != std::string::npos && std::sscanf(stat.c_str() + name_end, ") %*c %d", &of) == 1 && of == parent) newest = std::max(newest, pid);
+  }
+  if (newest > 0) kill(newest, SIGKILL);
+  gate.join();
+  EXPECT_GT(newest, 0);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(Contains(outcome.err, "builtin-draft: seed ") && Contains(outcome.err, "hone serve was ended by signal 9")) << outcome.err;
+  const json report = json::parse(outcome.out, nullptr, false);
+  ASSERT_TRUE(report.is_object()) << outcome.out;
+  EXPECT_EQ(report["findings"][0]["figure"], "ttft_ms.p50") << report["findings"];
+  EXPECT_TRUE(std::any_of(report["figures"].begin(), report["figures"].end(), [](const json& figure) { return figure["name"] == "ttft_ms.p50"; }));
+  EXPECT_NE(report["verdict"], "holds") << "not all was measured";
+  EXPECT_EQ(json::parse(Hone("ledger list --json --ledger '" + ledger + "'").out)["entries"][0]["outcome"], "failed");
 }
 
 }  // namespace
