@@ -114,8 +114,7 @@ class QuantizeCommand : public Command {
         ->bytes();
     flags.AddSwitch("--plan", plan_only_, "print what would be done, and do nothing");
     flags.AddSwitch("--resume", resume_, "go on with a job that was stopped or killed");
-    flags.AddSwitch("--allow-requantize", allow_requantize_, "with --type: take a model that is quantised already")
-        ->needs(type);
+    flags.AddSwitch("--allow-requantize", allow_requantize_, "with --type, --bits or --size: take a model that is quantised already");
     flags.AddSwitch("--force", force_, "overwrite OUT");
     AddLedgerFlags(flags, &ledger_);
   }
@@ -131,6 +130,8 @@ class QuantizeCommand : public Command {
     memory_ = AllowedMemory(memory_);
     const bool mixed = type_.empty() && (size_flag_->given() || (bits_flag_->given() && out_.ends_with(".gguf")));
     const bool folder = !scheme_.method.empty() && type_.empty() && !mixed;
+    if (folder && allow_requantize_)
+      return UsageError("--allow-requantize goes with a GGUF file (--type, --bits, --size); these folders start from an original");
     QuantizeOutcome outcome;
     const Result<int> done = folder ? RunFolder(flags, runtime->runtime(), &outcome)
                                     : RunGguf(mixed, flags, runtime->runtime(), &outcome);
@@ -394,10 +395,12 @@ class QuantizeCommand : public Command {
       return UsageError("OUT '" + out_ + "': wanted the name of a new file that ends in .gguf");
     if (fs::equivalent(in_, out_, ignored)) return UsageError("IN and OUT are the same");
     if (plan_only_) return {};
-    if (fs::exists(out_, ignored) && !force_) return UsageError(out_ + " exists; --force overwrites it");
     const std::string made = GptqGguf::WorkPath(out_);
     const std::string work = WorkFile::Exists(made) ? made : out_ + ".partial";
-    if (resume_ && !WorkFile::Exists(work))
+    // A job that is killed after its last step leaves both; then there is little left to do.
+    const bool goes_on = resume_ && WorkFile::Exists(work);
+    if (fs::exists(out_, ignored) && !force_ && !goes_on) return UsageError(out_ + " exists; --force overwrites it");
+    if (resume_ && !goes_on)
       return UsageError(work + " is not there: nothing to resume; start without --resume");
     if (!resume_ && !force_ && WorkFile::Exists(work)) {
       return UsageError(work +

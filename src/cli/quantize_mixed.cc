@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -12,6 +13,7 @@
 #include "cli/quantize_report.h"
 #include "compress/calibrate/collect.h"
 #include "compress/gguf/recipe.h"
+#include "compress/gguf/sensitivity.h"
 #include "compress/layerwise/layer_stream.h"
 
 namespace hone {
@@ -46,7 +48,7 @@ Result<MixedTypes> ChooseMixedTypes(const MixedRequest& request, const TensorSou
     if (config) {
       HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint, flags.pre));
       HONE_TRY(text, ReadCalibrationText(request.calibration, *tokenizer, *config));
-      walk = LayerWalk::Open(checkpoint, runtime, text.chunk_tokens);
+      walk = LayerWalk::Open(checkpoint, runtime, std::max(text.chunk_tokens, kSensitivityRows));
     } else {
       walk = config.error();
     }
@@ -73,8 +75,11 @@ Result<MixedTypes> ChooseMixedTypes(const MixedRequest& request, const TensorSou
     mixed.notes.push_back(fmt::format("importance was collected from {} tokens", report.tokens));
   }
   const std::map<std::string, DType> probes = ProbeTypes(source);
-  const bool fits = walk && LeastSensitivityMemory(**walk, probes.size()) <= request.memory_bytes;
-  if (walk && request.measured && !fits) {
+  const bool original = walk && !(*walk)->map().quantized();
+  const bool fits = original && LeastSensitivityMemory(**walk, probes.size()) <= request.memory_bytes;
+  if (walk && request.measured && !original) {
+    mixed.notes.push_back("types were chosen by errors of outputs: the folder is quantised already, so there is no original to measure against");
+  } else if (walk && request.measured && !fits) {
     mixed.notes.push_back(fmt::format("types were chosen by errors of outputs: measuring each matrix needs {}, --memory allows {}",
                                       FormatBytes(LeastSensitivityMemory(**walk, probes.size())),
                                       FormatBytes(request.memory_bytes)));

@@ -40,12 +40,14 @@ Result<void> CheckPaths(const FolderRequest& request, const std::string& out) {
     return UsageError("OUT '" + out + "': these formats are folders; wanted the name of a new one");
   if (fs::equivalent(request.in, out, ignored)) return UsageError("IN and OUT are the same");
   if (request.plan_only) return {};
-  if (fs::exists(out, ignored) && !request.force) return UsageError(out + " exists; --force replaces it");
+  const std::string work = out + ".partial";
+  // A job that is killed after its last step leaves both; then there is little left to do.
+  const bool goes_on = request.resume && WorkFile::Exists(work);
+  if (fs::exists(out, ignored) && !request.force && !goes_on) return UsageError(out + " exists; --force replaces it");
   if (fs::exists(out, ignored) && !fs::exists(out + "/config.json", ignored)) {
     return UsageError(out + " is no model folder (it has no config.json); --force does not replace it");
   }
-  const std::string work = out + ".partial";
-  if (request.resume && !WorkFile::Exists(work))
+  if (request.resume && !goes_on)
     return UsageError(work + " is not there: nothing to resume; start without --resume");
   if (!request.resume && !request.force && WorkFile::Exists(work)) {
     return UsageError(work + " is there, from a job that did not end; --resume goes on with it, --force starts again");
@@ -266,7 +268,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   outcome->bits_per_weight = bits_per_weight;
   outcome->started = true;
   ProgressLine progress("quantising", flags.progress());
-  FolderRun run{.resume = request.resume, .overwrite = request.force};
+  FolderRun run{.resume = request.resume, .overwrite = request.force || request.resume};
   run.progress = [&](const char* stage, uint64_t done, uint64_t total) {
     progress.Update(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0, stage);
     return !Interrupted();

@@ -1,4 +1,4 @@
-// A matrix of a checkpoint as F32, refused by name where a weight is no finite number.
+// A matrix of a checkpoint as F32, refused by name where a weight is no finite number; and who is to blame for what came of one.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "base/threads.h"
 #include "formats/checkpoint.h"
+#include "models/weight_map.h"
 
 namespace hone {
 
@@ -14,5 +15,9 @@ namespace hone {
 // file, tensor, row and column. The file's pages are let go.
 Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const TensorView& view,
                                             const std::string& name, ThreadPool& threads);
+
+// What became of inputs or logits that are not finite: the first weight of the model that is no finite number, named as above, or
+// `observed` where all are. For the way out of a job: it reads the whole model.
+Error BlameWeight(const Checkpoint& checkpoint, const WeightMap& map, Error observed);
 
 }  // namespace hone

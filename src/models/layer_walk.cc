@@ -14,6 +14,7 @@ LayerWalk::LayerWalk(std::shared_ptr<const Checkpoint> checkpoint, const Runtime
       runtime_(runtime),
       family_(family),
       config_(std::move(config)),
+      max_rows_(max_rows),
       ropes_(config_),
       scratch_(config_, max_rows) {}
 
@@ -37,6 +38,7 @@ class NoLayers final : public KvLayers {
 }  // namespace
 
 void LayerWalk::Embed(std::span<const int32_t> tokens, const TensorView* table, float* x) {
+  HONE_CHECK(std::ssize(tokens) <= max_rows_);
   const SequenceRows sequence{.rows = static_cast<int>(tokens.size()), .final_length = static_cast<int>(tokens.size())};
   const ForwardBatch batch{.tokens = tokens, .sequences = {&sequence, 1}, .logit_rows = {}};
   const NoLayers none;
@@ -60,7 +62,7 @@ Result<void> LayerWalk::Load(int layer, const std::function<TensorView(const Wei
 
 void LayerWalk::Run(float* x, int rows, const KvLayers& kv, const int32_t* blocks, const InputObserver& observer,
                     bool only_inputs) {
-  HONE_CHECK(layer_.config != nullptr && rows > 0);
+  HONE_CHECK(layer_.config != nullptr && rows > 0 && rows <= max_rows_);
   const SequenceRows sequence{.rows = rows, .final_length = rows, .blocks = blocks};
   const std::vector<int32_t> unread(rows);  // a layer does not look at tokens
   const ForwardBatch batch{.tokens = unread, .sequences = {&sequence, 1}, .logit_rows = {}};
@@ -75,6 +77,7 @@ void LayerWalk::Run(float* x, int rows, const KvLayers& kv, const int32_t* block
 }
 
 void LayerWalk::FinalNorm(const float* x, int rows, float* out) {
+  HONE_CHECK(rows <= max_rows_);
   const std::vector<float> weight = ReadVector(*map_.Find("output_norm.weight"));
   const SequenceRows sequence{.rows = rows, .final_length = rows};
   const std::vector<int32_t> unread(rows);
@@ -97,6 +100,7 @@ Result<OutputHead> LayerWalk::LoadOutput(const TensorView& output) const {
 }
 
 void LayerWalk::Logits(const OutputHead& head, const float* x, int rows, float* logits) {
+  HONE_CHECK(rows <= max_rows_);
   const SequenceRows sequence{.rows = rows, .final_length = rows};
   std::vector<int32_t> all(rows);
   std::iota(all.begin(), all.end(), 0);

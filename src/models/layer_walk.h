@@ -22,12 +22,13 @@ struct OutputHead {
 
 class LayerWalk {
  public:
-  // Reads the configuration and checks all tensors; loads nothing. max_rows: longest sequence.
+  // Reads the configuration and checks all tensors; loads nothing. max_rows: longest sequence, which no call may exceed.
   static Result<std::unique_ptr<LayerWalk>> Open(std::shared_ptr<const Checkpoint> checkpoint, const Runtime& runtime,
                                                  int max_rows);
   LayerWalk(const LayerWalk&) = delete;
 
   const ModelConfig& config() const { return config_; }
+  int max_rows() const { return max_rows_; }
   const WeightMap& map() const { return map_; }
   const Checkpoint& checkpoint() const { return *checkpoint_; }
 
@@ -55,6 +56,7 @@ class LayerWalk {
   const Runtime runtime_;
   const Family& family_;
   const ModelConfig config_;
+  const int max_rows_;
   WeightMap map_;
   RopeTables ropes_;
   StepScratch scratch_;

@@ -87,6 +87,54 @@ TEST_F(Quantize, AKilledJobGoesOnToTheSameBytes) {
   ASSERT_EQ(Hone("run" + Quoted(whole) + "-p 'one two three' -n 4 --temperature 0"), 0) << Err();
 }
 
+// Killed between the last step, the result's name, and the end of the work file: both are there.
+TEST_F(Quantize, AJobKilledAtItsEndIsFinished) {
+  struct Job {
+    const char *out, *flags;
+  };
+  for (const Job& job : {Job{"a.gguf", "--type Q4_K_M"}, Job{"b", "--method rtn --group 64"},
+                         Job{"c.gguf", "--type Q4_0 --method gptq --chunk 64 --chunks 8"}, Job{"d", "--method gptq --group 64 --chunk 64 --chunks 8"}}) {
+    SCOPED_TRACE(job.flags);
+    const std::string whole = folder_ + "whole-" + job.out, killed = folder_ + job.out;
+    const std::string log = killed + (std::string(job.flags).find("--type") != std::string::npos && std::string(job.flags).find("gptq") != std::string::npos
+                                          ? ".gptq.partial.log" : ".partial.log");
+    const std::string flags = std::string(job.flags) + " --no-measure --ledger off";
+    ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(whole) + flags), 0) << Err();
+    const pid_t child = fork();
+    if (child == 0) {
+      const std::string command = "exec '" HONE_PROGRAM "' quantize" + Quoted(builtin_) + Quoted(killed) + flags + " --quiet 2>/dev/null";
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(127);
+    }
+    ASSERT_GT(child, 0);
+    int status = 0;
+    while (!fs::exists(log) && waitpid(child, &status, WNOHANG) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    if (!fs::exists(log)) continue;  // it was done before
+    if (!fs::exists(killed)) fs::copy(whole, killed, fs::copy_options::recursive);
+    ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(killed) + flags + " --resume"), 0) << Err();
+    EXPECT_EQ(std::system(("diff -r" + Quoted(whole) + Quoted(killed) + ">/dev/null").c_str()), 0);
+    EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(killed) + flags), 2) << "what is there is not replaced";
+  }
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    EXPECT_EQ(entry.path().filename().string().find("partial"), std::string::npos) << entry.path();
+  }
+}
+
+// Chunks shorter than what measuring runs at once.
+TEST_F(Quantize, ABudgetIsMetWithShortChunks) {
+  HONE_NEED_SHARED(goldens, "goldens/models");
+  for (const char* name : {"mixtral", "gemma3", "llama"}) {
+    for (const char* chunk : {"16", "40", "64"}) {
+      SCOPED_TRACE(std::string(name) + " " + chunk);
+      const std::string out = folder_ + name + chunk + ".gguf";
+      ASSERT_EQ(Hone("quantize" + Quoted(goldens + "/" + name) + Quoted(out) + "--size 1MiB --no-measure --ledger off --chunks 4 --chunk " + chunk), 0) << Err();
+      EXPECT_EQ(Hone("run" + Quoted(out) + "-p one -n 2 --temperature 0"), 0) << Err();
+    }
+  }
+}
+
 TEST_F(Quantize, AFolderAndItsGgufGiveTheSameTensors) {
   HONE_NEED_SHARED(goldens, "goldens/models");
   for (const char* name : {"llama", "qwen3", "gemma3", "mixtral"}) {
@@ -351,7 +399,9 @@ TEST_F(Quantize, ADamagedModelLeavesNothingToResume) {
   for (const std::string& flags :
        {Quoted(folder_ + "x.gguf") + "--type Q4_0", Quoted(folder_ + "x") + "--method fp8",
         Quoted(folder_ + "x.gguf") + "--type Q4_0 --method gptq --chunks 2",
-        Quoted(folder_ + "x") + "--method gptq --group 32 --chunks 2"}) {
+        Quoted(folder_ + "x") + "--method gptq --group 32 --chunks 2", Quoted(folder_ + "x") + "--method smoothquant --chunks 2",
+        Quoted(folder_ + "x") + "--method awq --format awq --asym --group 32 --chunks 2",
+        Quoted(folder_ + "x.gguf") + "--bits 5 --chunks 2", Quoted(folder_ + "x") + "--method gptq --group 32 --chunks 2 --kv-scheme fp8"}) {
     EXPECT_EQ(Hone("quantize" + Quoted(model) + flags), 3) << flags;
     EXPECT_NE(Err().find("is nan"), std::string::npos) << Err();
   }

@@ -95,6 +95,11 @@ TEST_F(QuantizedFolder, MayBeQuantisedAgainOnlyWhenAsked) {
   EXPECT_NE(Hone("quantize" + Quoted(model) + Quoted(folder_ + "twice") + "--method rtn --no-measure"), 0);
   EXPECT_NE(Hone("convert" + Quoted(model) + Quoted(folder_ + "copy")), 0);
   EXPECT_NE(Hone("quantize" + Quoted(model) + Quoted(again) + "--type Q4_0 --method gptq --allow-requantize --no-measure"), 0);
+  // Under a budget too, and never into a folder.
+  const std::string budget = folder_ + "budget.gguf", flags = "--bits 10 --chunk 64 --chunks 2 --no-measure";
+  EXPECT_EQ(Hone("quantize" + Quoted(model) + Quoted(budget) + flags), 3) << Err();
+  EXPECT_EQ(Hone("quantize" + Quoted(model) + Quoted(budget) + flags + " --allow-requantize"), 0) << Err();
+  EXPECT_EQ(Hone("quantize" + Quoted(model) + Quoted(folder_ + "other") + "--method rtn --allow-requantize --no-measure"), 2) << Err();
   ASSERT_EQ(Hone("quantize" + Quoted(model) + Quoted(again) + "--type Q8_0 --allow-requantize --no-measure"), 0) << Err();
   const auto once = Logits(model, "--exact"), twice = Logits(again, "--exact");
   ASSERT_TRUE(once && twice);
@@ -113,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Format{"packed6_asym", "--method rtn --bits 6 --group 32 --asym", "Q8_0"},
                     Format{"fp8", "--method fp8", "Q8_0"}, Format{"mxfp4", "--method mxfp4", "MXFP4", true},
                     Format{"nvfp4", "--method nvfp4", "Q6_K"}, Format{"nf4", "--method nf4", "Q8_0"},
-                    Format{"fp4", "--method fp4", "Q8_0"}, Format{"int8", "--method llm-int8", "Q8_0"}),
+                    Format{"fp4", "--method fp4", "Q5_0"}, Format{"int8", "--method llm-int8", "Q8_0"}),
     NameOf);
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "cache/block_pool.h"
 #include "cache/kv_cache.h"
 #include "compress/layerwise/layer_stream.h"
+#include "compress/read_matrix.h"
 #include "engine/cache_layers.h"
 #include "models/family.h"
 #include "models/weight_map.h"
@@ -159,9 +160,10 @@ Result<Imatrix> CollectImatrix(Model& model, const Checkpoint& checkpoint, const
     runner.Run(chunk);
     report->tokens += chunk.size();
     if (const std::string bad = collector.FindBad(); !bad.empty()) {
-      state = InvalidInput(
-          fmt::format("{}: the input of {} is NaN or infinite after {} tokens; the model is damaged or overflows",
-                      checkpoint.path(), bad, report->tokens));
+      state = BlameWeight(
+          checkpoint, map,
+          InvalidInput(fmt::format("{}: the input of {} is NaN or infinite after {} tokens; the model is damaged or overflows",
+                                   checkpoint.path(), bad, report->tokens)));
     } else if (progress && !progress(report->tokens, chunks * size)) {
       state = Error{ErrorCode::kCancelled, "stopped; nothing was written"};
     }
@@ -215,8 +217,9 @@ Result<Imatrix> CollectImatrix(LayerWalk& walk, const CalibrationText& text, con
     }
     HONE_RETURN_IF_ERROR(stream->status());
     if (const std::string bad = collector.FindBad(); !bad.empty()) {
-      return InvalidInput(fmt::format("{}: the input of {} is NaN or infinite; the model is damaged or overflows",
-                                      walk.checkpoint().path(), bad));
+      return BlameWeight(walk.checkpoint(), walk.map(),
+                         InvalidInput(fmt::format("{}: the input of {} is NaN or infinite; the model is damaged or overflows",
+                                                  walk.checkpoint().path(), bad)));
     }
   }
   report->tokens = stream->tokens();

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "compress/read_matrix.h"
 #include "formats/safetensors.h"
 #include "formats/safetensors_writer.h"
 
@@ -53,8 +54,9 @@ Result<KvRanges> CollectKvRanges(LayerWalk& walk, const CalibrationText& text, c
         keys[h] = std::max(Largest(stream->kv(), h, stream->rows(c), true), keys[h]);
         values[h] = std::max(Largest(stream->kv(), h, stream->rows(c), false), values[h]);
         if (!std::isfinite(keys[h]) || !std::isfinite(values[h]))
-          return InvalidInput(fmt::format("{}: layer {}: a key or value is NaN or infinite; the model is damaged or overflows",
-                                          walk.checkpoint().path(), layer));
+          return BlameWeight(walk.checkpoint(), walk.map(),
+                             InvalidInput(fmt::format("{}: layer {}: a key or value is NaN or infinite; the model is damaged or overflows",
+                                                      walk.checkpoint().path(), layer)));
       }
     }
     HONE_RETURN_IF_ERROR(stream->status());

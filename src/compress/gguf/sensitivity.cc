@@ -9,15 +9,17 @@
 #include <memory>
 #include <set>
 
+#include "base/check.h"
 #include "compress/gguf/block_quantizers.h"
 #include "compress/layerwise/layer_stream.h"
+#include "compress/read_matrix.h"
 #include "kernels/dequantize/dequantize.h"
 #include "tensor/float16.h"
 
 namespace hone {
 namespace {
 
-constexpr int kWindowTokens = 256;
+constexpr int kWindowTokens = kSensitivityRows;
 constexpr int kPieceRows = 64;  // of logits at a time
 
 struct Probe {
@@ -52,6 +54,7 @@ class SensitivityJob {
   }
 
   Result<Sensitivity> Run() {
+    HONE_CHECK(walk_.max_rows() >= kSensitivityRows);
     Sensitivity measured;
     if (walk_.map().quantized()) return Unsupported(walk_.checkpoint().path() + ": quantised already");
     const uint64_t tokens = Plan();
@@ -236,7 +239,8 @@ class SensitivityJob {
           });
           for (const double kl : rows_kl) sums_[i] += kl;
           if (!std::isfinite(sums_[i]))
-            return InvalidInput(walk_.checkpoint().path() + ": logits are not finite; the model is damaged or overflows");
+            return BlameWeight(walk_.checkpoint(), walk_.map(),
+                               InvalidInput(walk_.checkpoint().path() + ": logits are not finite; the model is damaged or overflows"));
         }
       }
     }

@@ -21,6 +21,9 @@
 
 namespace hone {
 
+// Rows that are run at once: a walk needs room for as many.
+inline constexpr int kSensitivityRows = 256;
+
 struct SensitivityOptions {
   std::map<std::string, DType> probes;  // the type that each tensor of the GGUF file is quantised to; others are left alone
   const Imatrix* imatrix = nullptr;
@@ -42,7 +45,8 @@ struct Sensitivity {
 };
 
 // `text`: windows spread over it are run. Errors: a stop, a quantised model (there is no original to compare with), logits
-// that are not finite. The same text, types and budget give the same groups and tokens.
+// that are not finite. The same text, types and budget give the same groups and tokens. REQUIRES: walk.max_rows() is at least
+// kSensitivityRows.
 Result<Sensitivity> MeasureSensitivity(LayerWalk& walk, const CalibrationText& text, const SensitivityOptions& options,
                                        const Runtime& runtime);
 

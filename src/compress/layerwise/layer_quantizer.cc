@@ -30,7 +30,7 @@ void StoreRows(DType type, const float* from, int64_t n, std::byte* to) {
 class LayerJob {
  public:
   LayerJob(LayerWalk& walk, const std::vector<LayerUnit>& units, const CalibrationText& text, UnitCodec& codec,
-      const LayerwiseOptions& options, WorkFile& work, const Runtime& runtime)
+           const LayerwiseOptions& options, WorkFile& work, const Runtime& runtime)
       : walk_(walk),
         units_(units),
         text_(text),
@@ -184,12 +184,9 @@ class LayerJob {
     for (auto& [input, moments] : moments_) {
       moments->Finish();
       if (!moments->finite()) {
-        for (size_t i = begin; i < end; ++i) {  // a weight that is not finite is named rather than what came of it
-          const auto read = ReadFiniteMatrix(walk_.checkpoint(), units_[i].view, units_[i].name, *runtime_.threads);
-          if (!read) return read.error();
-        }
-        return InvalidInput(fmt::format("{}: the input of {} is NaN or infinite; the model is damaged or overflows",
-                                        walk_.checkpoint().path(), input));
+        return BlameWeight(walk_.checkpoint(), walk_.map(),
+                           InvalidInput(fmt::format("{}: the input of {} is NaN or infinite; the model is damaged or overflows",
+                                                    walk_.checkpoint().path(), input)));
       }
     }
     return {};

@@ -156,7 +156,8 @@ class Search {
       if (std::find(loss_chunks_.begin(), loss_chunks_.end(), c) != loss_chunks_.end()) before_.push_back(stream_->Copy(c));
       stream_->Advance(c, observer);
     }
-    return CheckFinite(stats_);
+    if (const Result<void> finite = CheckFinite(stats_); !finite) return BlameWeight(walk_.checkpoint(), walk_.map(), finite.error());
+    return {};
   }
 
   // What goes into attention's output and down, of the chunks that losses are of.

@@ -64,7 +64,7 @@ Result<std::map<std::string, InputStats>> CollectInputStats(LayerWalk& walk, con
       stream->Advance(c, observer);
     }
   }
-  HONE_RETURN_IF_ERROR(CheckFinite(all));
+  if (const Result<void> finite = CheckFinite(all); !finite) return BlameWeight(walk.checkpoint(), walk.map(), finite.error());
   return all;
 }
 
