@@ -118,8 +118,8 @@ void Fill(const FolderPlan& plan, const FolderReport& report, QuantizeOutcome* o
   }
 }
 
-std::string Json(const FolderRequest& request, const FolderPlan& plan, double bits_per_weight,
-                 const FolderReport* report, const QuantizeOutcome& outcome) {
+std::string FolderJson(const FolderRequest& request, const FolderPlan& plan, double bits_per_weight,
+                       const FolderReport* report, const QuantizeOutcome& outcome) {
   nlohmann::ordered_json json = {
       {"out", request.out}, {"method", request.scheme.method}, {"format", request.scheme.format}};
   if (request.scheme.method == "rtn" || request.scheme.method == "gptq" || request.scheme.method == "awq" ||
@@ -256,7 +256,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   }
   const double bits_per_weight = BitsPerWeight(*checkpoint, plan);
   if (request.plan_only) {
-    WriteOut(flags.json ? Json(request, plan, bits_per_weight, nullptr, *outcome)
+    WriteOut(flags.json ? FolderJson(request, plan, bits_per_weight, nullptr, *outcome)
                         : Table(request, plan, seconds) + MemoryText(plan.peak_memory_bytes, request.memory_bytes));
     return kExitDone;
   }
@@ -304,7 +304,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     outcome->measured = true;
   }
   if (!flags.quiet) std::fputs(OutcomeText(*outcome).c_str(), stderr);
-  outcome->json = Json(request, plan, bits_per_weight, &report, *outcome);
+  outcome->json = FolderJson(request, plan, bits_per_weight, &report, *outcome);
   if (flags.json) WriteOut(outcome->json);
   return kExitDone;
 }

@@ -15,8 +15,8 @@ namespace hone {
 namespace {
 
 constexpr int kDefaultDecode = 32;
-constexpr int kDefaultRounds = 7;
-constexpr int kLeastRounds = 3;
+constexpr int kRowRounds = 7;
+constexpr int kLeastRowRounds = 3;
 constexpr double kRowBudget_s = 25;  // after this much work a row of the default rounds may end
 constexpr int kMostBatch = 256;
 constexpr int kMostTokens = 1 << 20;
@@ -204,7 +204,7 @@ BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const Benc
     const double round = (work.kind == Kind::kDecode ? once * work.tokens : once) * (other != nullptr ? 2 : 1);
     const double rounds = options.rounds > 0
                               ? options.rounds
-                              : std::clamp(kRowBudget_s / round, double{kLeastRounds}, double{kDefaultRounds});
+                              : std::clamp(kRowBudget_s / round, double{kLeastRowRounds}, double{kRowRounds});
     expected.push_back(round * (rounds + 0.5) + 0.1 * rounds);
   }
   const double all = std::accumulate(expected.begin(), expected.end(), 1e-9);
@@ -229,8 +229,8 @@ BenchReport RunBench(const BenchModel& mine, const BenchModel* other, const Benc
     };
     RoundRules rules{.rounds = options.rounds > 0 ? options.rounds
                                : other != nullptr ? kCompareRounds
-                                                  : kDefaultRounds,
-                     .least_rounds = other != nullptr ? kCompareRounds : kLeastRounds,
+                                                  : kRowRounds,
+                     .least_rounds = other != nullptr ? kCompareRounds : kLeastRowRounds,
                      .budget_s = options.rounds > 0 ? 0 : kRowBudget_s};
     const Rounds rounds = TakeRounds(works, measure_roof, rules, callbacks.stop);
     done += expected[i];

@@ -14,7 +14,7 @@ namespace hone {
 namespace {
 
 constexpr int64_t kBlock = 128;
-constexpr int64_t kTile = 256;  // rows or columns that a thread takes at once
+constexpr int64_t kPiece = 256;  // rows or columns that a thread takes at once
 
 double Dot(const double* a, const double* b, int64_t n) {
   double sums[8] = {};
@@ -31,8 +31,8 @@ double Dot(const double* a, const double* b, int64_t n) {
 template <typename Fn>
 void ForTiles(ThreadPool& threads, int64_t begin, int64_t end, Fn fn) {
   threads.Run([&](int worker) {
-    for (int64_t first = begin + worker * kTile; first < end; first += threads.count() * kTile)
-      fn(first, std::min(end, first + kTile));
+    for (int64_t first = begin + worker * kPiece; first < end; first += threads.count() * kPiece)
+      fn(first, std::min(end, first + kPiece));
   });
 }
 

@@ -10,7 +10,7 @@
 namespace hone {
 namespace {
 
-constexpr double kConfidence = 0.95;
+constexpr double kLoadConfidence = 0.95;
 // The client is the limit when it uses most of the core that it has, or sends so late that latencies feel it.
 constexpr double kMostCpuShare = 0.8;
 constexpr double kLagFloorMs = 5, kLagShareOfTtft = 0.1;
@@ -34,9 +34,9 @@ LatencyFigures Latency(const Values& values, bool independent) {
   figures.deviation = std::sqrt(Variance(all));
   figures.max = *std::max_element(all.begin(), all.end());
   if (runs.size() > 1) {
-    figures.mean = StudentMean(means, kConfidence);
+    figures.mean = StudentMean(means, kLoadConfidence);
   } else if (independent && all.size() > 1) {
-    figures.mean = StudentMean(all, kConfidence);
+    figures.mean = StudentMean(all, kLoadConfidence);
   } else {
     figures.mean = {means[0], means[0], means[0], 0};
   }
@@ -45,10 +45,10 @@ LatencyFigures Latency(const Values& values, bool independent) {
     if (runs.size() > 1) {
       std::vector<double> of_runs;
       for (const auto* run : runs) of_runs.push_back(Quantile(*run, fraction));
-      interval = StudentMean(of_runs, kConfidence);
+      interval = StudentMean(of_runs, kLoadConfidence);
       interval.low = std::max(0.0, interval.low);
     } else if (independent) {
-      interval = QuantileInterval(all, fraction, kConfidence);
+      interval = QuantileInterval(all, fraction, kLoadConfidence);
     } else {
       const double value = Quantile(all, fraction);
       interval = {value, value, value, 0};
@@ -61,7 +61,7 @@ LatencyFigures Latency(const Values& values, bool independent) {
 
 Interval Rate(const std::vector<double>& of_runs) {
   if (of_runs.empty()) return {};
-  Interval rate = StudentMean(of_runs, kConfidence);
+  Interval rate = StudentMean(of_runs, kLoadConfidence);
   rate.low = std::max(0.0, rate.low);
   return rate;
 }

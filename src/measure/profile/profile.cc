@@ -21,9 +21,9 @@
 namespace hone {
 namespace {
 
-constexpr int kDefaultRounds = 5, kLeastRounds = 3;
+constexpr int kCellRounds = 5, kLeastCellRounds = 3;
 constexpr int kResamples = 2000;
-constexpr double kConfidence = 0.95;
+constexpr double kCellConfidence = 0.95;
 constexpr int kWarmOutput = 4;  // tokens of the round that warms up
 const std::vector<int> kDefaultInput = {128, 1024}, kDefaultOutput = {32, 128}, kDefaultConcurrency = {1};
 
@@ -209,7 +209,7 @@ class Profiler {
 
 Interval Over(const std::vector<double>& rounds) {
   if (rounds.empty()) return {};
-  return BootstrapMedian(rounds, kConfidence, kResamples, 1);
+  return BootstrapMedian(rounds, kCellConfidence, kResamples, 1);
 }
 
 // Figures of a round, kept by name in the order in which they came first.
@@ -424,10 +424,10 @@ Result<void> RunCell(const ProfileCell& cell, std::vector<std::unique_ptr<Varian
   for (const auto& variant : variants) HONE_RETURN_IF_ERROR(variant->WarmUp(cell, stop));
   const double start_s = runtime.clock->Now();
   const size_t count = variants.size();
-  for (int i = 0; i < (options.rounds > 0 ? options.rounds : kDefaultRounds); ++i) {
+  for (int i = 0; i < (options.rounds > 0 ? options.rounds : kCellRounds); ++i) {
     if (stop && stop()) return {};
     const double budget_s = options.cell_s * static_cast<double>(count);
-    if (options.rounds == 0 && i >= kLeastRounds && runtime.clock->Now() - start_s > budget_s) return {};
+    if (options.rounds == 0 && i >= kLeastCellRounds && runtime.clock->Now() - start_s > budget_s) return {};
     std::vector<Round> taken(count);
     for (size_t turn = 0; turn < count; ++turn) {
       const size_t which = i % 2 == 0 ? turn : count - 1 - turn;

@@ -41,9 +41,9 @@ std::vector<int32_t> PromptIds(const SimRequest& request, uint64_t number) {
   return ids;
 }
 
-class Simulation {
+class SimulatedRun {
  public:
-  Simulation(std::span<const SimRequest> trace, const CostModel& cost, const SimOptions& options, const Policy* policy)
+  SimulatedRun(std::span<const SimRequest> trace, const CostModel& cost, const SimOptions& options, const Policy* policy)
       : trace_(trace), cost_(cost), pool_(static_cast<int>(options.kv_tokens / options.block_tokens), options.block_tokens),
         scheduler_({.step_tokens = options.step_tokens, .max_sequences = options.max_sequences, .policy = policy,
                     .keep = options.prefix_cache && !options.contiguous, .secret = 1},
@@ -218,7 +218,7 @@ Result<SimResult> Simulate(std::span<const SimRequest> trace, const CostModel& c
   if (options.kv_tokens == 0) options.kv_tokens = options.max_sequences * blocks(longest);
   options.reserve_tokens = static_cast<int>(blocks(options.reserve_tokens));
   if (options.kv_tokens / block > 1 << 26) return UsageError(fmt::format("a cache of {} tokens: wanted at most 2^26 blocks of {}", options.kv_tokens, block));
-  return Simulation(trace, cost, options, policy).Run();
+  return SimulatedRun(trace, cost, options, policy).Run();
 }
 
 }  // namespace hone
