@@ -78,7 +78,10 @@ void RoundRowScalar(const float* x, int64_t k, const RoundedRow& to) {
       store(q, to.codes, to.sums);
       continue;
     }
-    for (int i = 0; i < 32; ++i) high[i] = round(static_cast<float>(q[i]) * (1.0f / kDigits)), q[i] -= kDigits * high[i];
+    for (int i = 0; i < 32; ++i) {
+      high[i] = round(static_cast<float>(q[i]) * (1.0f / kDigits));
+      q[i] = static_cast<int>(static_cast<uint32_t>(q[i]) - kDigits * static_cast<uint32_t>(high[i]));  // of a NaN it wraps, as vectors do
+    }
     store(high, to.codes, to.sums);
     store(q, to.second, to.second_sums);
   }
