@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -13,6 +14,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "cache/free_memory.h"
+#include "engine/step_controller.h"
 #include "measure/model_cost.h"
 #include "measure/plan/read_shape.h"
 #include "measure/profile/energy.h"
@@ -297,12 +299,15 @@ Deployment DeploymentOf(const ProfileModel& model, const ProfileReport& report, 
 // Median TTFT and TPOT of a cell as hone plan's steps make them: all requests come at once, and the engine's own
 // scheduler decides what each step does.
 std::pair<double, double> PredictCell(const Deployment& d, const EngineOptions& engine) {
-  // As the cell is run: once to warm up, which also teaches the step controller, then for the record.
+  // Rounds before the one for the record teach the step controller, which trusts a chunk twice as large as the largest it has seen: as
+  // many as it takes from its first chunk to a whole step. So these are steps of an engine that has run such loads before.
   constexpr double kLater = 1e8;
-  std::vector<SimRequest> trace(d.concurrency, SimRequest{.input = d.input, .output = std::min(d.output, kWarmOutput)});
-  trace.resize(2 * trace.size(), SimRequest{.at_s = kLater, .input = d.input, .output = d.output});
+  const int rounds = 1 + std::bit_width(static_cast<unsigned>(engine.step_tokens / StepController::kColdChunk));
+  std::vector<SimRequest> trace;
+  for (int round = 0; round <= rounds; ++round)
+    trace.insert(trace.end(), d.concurrency, SimRequest{.at_s = kLater * round, .input = d.input, .output = round < rounds ? std::min(d.output, kWarmOutput) : d.output});
   SimOptions options{.policy = engine.policy, .max_sequences = engine.max_sequences, .step_tokens = engine.step_tokens, .step_ms = engine.step_ms,
-                     .prefix_cache = false, .warm_requests = d.concurrency};
+                     .prefix_cache = false, .warm_requests = rounds * d.concurrency};
   const Result<SimResult> result = Simulate(trace, CostFromDeployment(d), options);
   if (!result) return {0, 0};
   return {result->ttft_s.p50, result->tpot_s.p50};
