@@ -27,7 +27,8 @@ struct CpuFacts {
   bool avx2 = false, fma = false, f16c = false, bmi2 = false;
   bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512vnni = false, avx512bf16 = false, avx512vbmi = false;
   bool avx_vnni = false;
-  bool fast_bf16 = false;  // avx512bf16, and VDPBF16PS starts as often as an FMA, as on AMD; Intel's takes longer than FMAs on widened numbers
+  // avx512bf16, and VDPBF16PS starts as often as an FMA, as on AMD; Intel's takes longer than FMAs on widened numbers.
+  bool fast_bf16 = false;
   bool amx_tile = false, amx_int8 = false, amx_bf16 = false;  // true only if the kernel also grants tile state
   // What CPUID lists whether or not the system lets programs use it, and whether the system saves that state: why a unit is off.
   bool cpuid_avx512 = false, cpuid_amx = false, os_saves_avx512 = false, os_saves_amx = false;

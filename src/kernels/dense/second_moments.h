@@ -1,6 +1,6 @@
 // h += sum over tokens of x x^T, lower triangle, with x in BF16 and sums in F32: VDPBF16PS does twice the work of an FMA. For
-// Isa::kBf16; AMX does it better with the tiles of kernels/matmul. Two tokens of a column are one word, low
-// half first, columns in panels of 16, so that a panel serves as either factor:
+// Isa::kBf16; AMX does it better with the tiles of kernels/matmul. Two tokens of a column are one word, low half first, columns in
+// panels of 16, so that a panel serves as either factor:
 //
 //   x   [columns / 16, rounded up][pairs][16]     columns beyond the last are zero
 #pragma once

@@ -45,7 +45,8 @@ struct GateReport {
 };
 
 // Values of runs that belong together in pairs (same seed, same moment): the log ratio and the difference with Student's
-// intervals of the mean, from 10 pairs on with those of signed ranks, which a few outliers do not widen. No ratio if a value is not above 0. REQUIRES: as many values on both sides, at least one.
+// intervals of the mean, from 10 pairs on with those of signed ranks, which a few outliers do not widen. No ratio if a value is not
+// above 0. REQUIRES: as many values on both sides, at least one.
 PairedFigure PairValues(const std::string& name, Direction better, std::span<const double> base,
                         std::span<const double> next, double confidence);
 
