@@ -37,9 +37,10 @@ constexpr Kernels kKernels[] = {
 #undef HONE_ATTENTION_KERNEL
 };
 
-// The AMX kernel rounds q and weights to BF16, so it takes neither exact calls nor F32 caches; wide heads would not fit its memory.
+// Kernels on BF16 tiles round q and weights, so they take neither exact calls nor F32 caches; wide heads would not fit their memory.
+bool OnTiles(Isa level) { return level >= Isa::kBf16; }
 bool TakesTiles(const KvView& kv, bool exact) {
-  return !exact && kv.type != KvType::kF32 && kv.head_width <= kAmxHeadWidth;
+  return !exact && kv.type != KvType::kF32 && kv.head_width <= kTilesHeadWidth;
 }
 
 // Tiles read a copy of an I8 cache in BF16, made once a call: for so few flat rows of all sequences F32 arithmetic, which widens
@@ -53,7 +54,7 @@ bool FewRowsOfCodes(std::span<const AttentionJob> jobs, int heads) {
 
 const Kernels& Choose(Isa isa, bool tiles) {
   for (const Kernels& kernels : kKernels) {
-    if (isa >= kernels.level && (tiles || kernels.level != Isa::kAmx)) return kernels;
+    if (isa >= kernels.level && (tiles || !OnTiles(kernels.level))) return kernels;
   }
   HONE_CHECK(false, "the scalar kernel is always listed");
   return kKernels[0];
@@ -81,15 +82,15 @@ class Plan {
       : jobs_(jobs), params_(params), kernels_(kernels), window_(params.window > 0 ? params.window : INT_MAX),
         tile_rows_(kernels.tile_rows) {}
 
-  // AMX tasks share each read of keys and values among as many rows as their memory holds, while every thread has a few tasks.
+  // Tasks on tiles share each read of keys and values among as many rows as their memory holds, while every thread has a few tasks.
   void SizeTiles(int threads) {
-    if (kernels_.level != Isa::kAmx) return;
+    if (!OnTiles(kernels_.level)) return;
     int64_t heads_rows = 0, widest = 1;
     for (const AttentionJob& job : jobs_) {
       heads_rows += int64_t{job.rows} * params_.heads;
       widest = std::max<int64_t>(widest, job.kv.head_width);
     }
-    const int64_t most = kAmxTileNumbers / ((widest + 31) / 32 * 32) / 32 * 32;
+    const int64_t most = kTilesTaskNumbers / ((widest + 31) / 32 * 32) / 32 * 32;
     tile_rows_ = static_cast<int>(std::min<int64_t>(tile_rows_, most));
     while (tile_rows_ > 64 && heads_rows < int64_t{tile_rows_} * threads * 4) tile_rows_ = (tile_rows_ / 2 + 31) / 32 * 32;
   }

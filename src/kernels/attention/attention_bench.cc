@@ -62,9 +62,8 @@ struct Shape {
 };
 
 Roofs MeasureRoofs(const Shape& shape, Isa isa) {
-  const bool tiles = isa == Isa::kAmx && shape.type != KvType::kF32;
-  const ComputeUnit unit =
-      tiles ? ComputeUnit::kAmxBf16 : isa >= Isa::kAvx512 ? ComputeUnit::kFmaAvx512 : ComputeUnit::kFmaAvx2;
+  const bool tiles = isa >= Isa::kBf16 && shape.type != KvType::kF32;
+  const ComputeUnit unit = tiles && isa == Isa::kAmx ? ComputeUnit::kAmxBf16 : tiles ? ComputeUnit::kBf16Avx512 : isa >= Isa::kAvx512 ? ComputeUnit::kFmaAvx512 : ComputeUnit::kFmaAvx2;
   return {TheMachine().Compute(unit), TheMachine().Read()};
 }
 
@@ -135,7 +134,7 @@ void RegisterAll() {
       {"prefill_512", 512, 512}, {"prefill_2048", 2048, 2048}, {"chunk_512_at_8k", 512, 8192}, {"decode_512", 1, 512},
       {"decode_8k", 1, 8192}};
   const Isa best = ReadCpuFacts().best_isa();
-  for (const Isa isa : {Isa::kAmx, Isa::kAvx512, Isa::kAvx2}) {
+  for (const Isa isa : {Isa::kAmx, Isa::kBf16, Isa::kAvx512, Isa::kAvx2}) {
     if (isa > best) continue;
     for (const auto& load : loads) {
       for (const auto& model : models) {

@@ -72,7 +72,7 @@ std::vector<float> StoredRows(KvType type, const std::vector<float>& rows, int w
 }
 
 // Whether attention.h lets this call round q and weights to BF16.
-bool IsRounded(Isa isa, KvType type, int width) { return isa == Isa::kAmx && type != KvType::kF32 && width <= 256; }
+bool IsRounded(Isa isa, KvType type, int width) { return isa >= Isa::kBf16 && type != KvType::kF32 && width <= 256; }
 
 // One sequence with its queries, keys and values in F32, and a cache whose blocks lie in a shuffled order between blocks of
 // nobody. What was never stored is NaN, so a kernel that reads too far cannot pass.
@@ -377,9 +377,9 @@ TEST_P(AttentionTest, RisingScoresLeaveTheLastBlock) {
   }
 }
 
-// An exact call has no AMX in it.
+// An exact call has no tiles in it.
 TEST_P(AttentionTest, ExactIsF32Arithmetic) {
-  if (isa() != Isa::kAmx) return;
+  if (isa() < Isa::kBf16) return;
   Sequence s(300, 4, 2, 64, KvType::kBF16, 5);
   AttentionParams params{4, 0.125f, 0, 0, nullptr};
   const std::vector<float> plain = s.Whole(params, Isa::kAvx512, two_), rounded = s.Whole(params, isa(), two_);
@@ -390,7 +390,7 @@ TEST_P(AttentionTest, ExactIsF32Arithmetic) {
 
 // A few rows alone of an I8 cache take F32 arithmetic where the caller leaves the choice; all others what they always take.
 TEST_P(AttentionTest, FastestForFewRows) {
-  if (isa() != Isa::kAmx) return;
+  if (isa() < Isa::kBf16) return;
   for (const KvType type : {KvType::kI8, KvType::kBF16}) {
     for (const int rows : {1, 4, 5, 40}) {
       Sequence s(rows, 4, 2, 64, type, 11);

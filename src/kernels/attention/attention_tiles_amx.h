@@ -1,5 +1,5 @@
 // The tile loops of attention on AMX: scores, sums of weights and weighted values of one or two tiles of 16 rows. For
-// attention_amx.cc, which says what they are for.
+// attention_tiles.h, which says what they are for.
 //
 // Tiles 0-3 hold sums (16 x 16 F32), 4-5 left operands (16 rows x 32 BF16), 6-7 right operands (16 pairs x 16 columns). With one
 // tile of rows ("kTiles == 1") only 0-3 and 4 are as high as there are rows: TDPBF16PS costs by rows.
@@ -17,10 +17,19 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/attention/attention_curve.h"
+
 namespace hone {
 namespace {
 
-constexpr int kTileRows = 16, kTileFloats = 256, kTileBytes = 1024;
+constexpr int kTileRows = 16, kTileFloats = 256;
+constexpr int kScoreBuffers = 1;  // the next block's scores wait in tiles
+
+// What a mantissa is above 2^f (attention_curve.h), for f / 2 in the low six bits of each 16.
+struct Curve {
+  __m512i table = _mm512_load_si512(kCurve);
+  __m512i Of(__m512i half) const { return _mm512_maskz_permutexvar_epi8(0x5555555555555555u, half, table); }
+};
 
 struct alignas(64) RowsConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -44,7 +53,7 @@ inline void TilesSeeMemory() { asm volatile("" ::: "memory"); }
 // Tiles 0-3 = start[row] + q keys, for 16 kTiles rows and the 32 tokens of a block. q: [kTiles][steps] tiles; keys:
 // [32 steps / 2][32][2]; start: [kTiles] tiles of sums.
 template <int kTiles, typename Aside>
-inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, const float* start, Aside aside) {
+inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, const float* start, int, float*, Aside aside) {
   _tile_loadd(0, start, 64);
   _tile_loadd(1, start, 64);
   if constexpr (kTiles == 2) {
@@ -81,7 +90,7 @@ inline void StoreScoreTiles(float* s) {
 // to[tile] = from[tile] (or 0) + the sums of each row of weights over `blocks` blocks, in all 16 columns. weights: [blocks][2]
 // tiles; ones: a right operand of ones.
 template <int kTiles>
-inline void SumTiles(const uint16_t* weights, int blocks, const uint16_t* ones, const float* from, float* to) {
+inline void SumTiles(const uint16_t* weights, int blocks, const uint16_t* ones, const float* from, float* to, int) {
   _tile_loadd(6, ones, 64);
   if (from != nullptr) {
     _tile_loadd(0, from, 64);
@@ -107,7 +116,7 @@ inline void SumTiles(const uint16_t* weights, int blocks, const uint16_t* ones, 
 // byte `column_bytes`. `fresh`: acc holds nothing yet.
 template <int kTiles, int kColumns, typename Aside>
 inline void ValueTiles(const uint16_t* weights, int blocks, const std::byte* const* values, int64_t column_bytes, int64_t stride,
-                       float* acc, int64_t row_tile, bool fresh, Aside aside) {
+                       float* acc, int64_t row_tile, bool fresh, int, Aside aside) {
   static_assert(kTiles * kColumns <= 4);
   if (fresh) {
     _tile_zero(0);

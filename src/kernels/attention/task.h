@@ -20,9 +20,9 @@ namespace hone {
 inline constexpr int kAttentionChunk = 512;     // tokens, a multiple of kKvBlockTokens
 inline constexpr int kAttentionTileRows = 48;   // most flat rows of a task: whole panels of 12 (AVX-512) and 6 (AVX2) rows
 
-inline constexpr int kAmxHeadWidth = 256;       // the largest E of the AMX kernel
-inline constexpr int kAmxTileRows = 256;        // the most flat rows of one of its tasks
-inline constexpr int kAmxTileNumbers = 32768;   // and the most rows x E (E rounded up to 32)
+inline constexpr int kTilesHeadWidth = 256;      // the largest E of a kernel on BF16 tiles
+inline constexpr int kTilesTaskRows = 256;       // the most flat rows of one of its tasks
+inline constexpr int kTilesTaskNumbers = 32768;  // and the most rows x E (E rounded up to 32)
 
 // Floats of one row's result of one chunk: max (of scores in log2 units), sum, 14 unused, then the values in whole vectors.
 inline constexpr int AttentionPartialFloats(int head_width) { return 16 + (head_width + 15) / 16 * 16; }
