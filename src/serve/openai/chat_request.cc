@@ -87,10 +87,10 @@ std::optional<ApiError> WriteToolCalls(const Json& calls, const std::string& pat
     if (arguments == function.end() || arguments->is_null()) {
       json.Raw("{}");
     } else if (arguments->is_string()) {
-      // Templates take the object; text that is none stays text.
+      // Templates take the object; text that is none stays text. A model wrote it: clients' parsers take the last of two names.
       Json object;
       const std::string& text = arguments->get_ref<const std::string&>();
-      if (!ParseBody(text, &object)) json.Raw(Dump(object));
+      if (!ParseBody(text, &object, true)) json.Raw(Dump(object));
       else json.String(text);
     } else if (arguments->is_object()) {
       json.Raw(Dump(*arguments));

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "serve/json_writer.h"
 #include "serve/limits.h"
@@ -106,6 +107,7 @@ bool AsksForNothing(const Json& value, std::string_view harmless) {
 
 std::string Printable(std::string_view name) {
   std::string out = RepairUtf8(name.substr(0, kMaxNameBytes));
+  std::replace_if(out.begin(), out.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');  // names are logged: no line of its own
   if (name.size() > kMaxNameBytes) out += "...";
   return out;
 }
@@ -123,18 +125,69 @@ std::optional<ApiError> UnknownField(const std::string& path, std::string_view n
   return ApiError{400, message, full, "unknown_field"};
 }
 
+// The first name that an object has twice, found while the parser goes through the text. Of two values parsers take the first or
+// the last, so what a gateway looked at need not be what would be honoured here (RFC 8259, 4).
+class RepeatedName {
+ public:
+  void See(Json::parse_event_t event, const Json& parsed) {
+    switch (event) {
+      case Json::parse_event_t::object_start:
+      case Json::parse_event_t::array_start:
+        CountElement();
+        open_.push_back({.is_array = event == Json::parse_event_t::array_start});
+        break;
+      case Json::parse_event_t::object_end:
+      case Json::parse_event_t::array_end: open_.pop_back(); break;
+      case Json::parse_event_t::key: {
+        Level& object = open_.back();
+        object.name = parsed.get_ref<const std::string&>();
+        if (!object.names.insert(object.name).second && !path_) path_ = Path();
+        break;
+      }
+      case Json::parse_event_t::value: CountElement(); break;
+    }
+  }
+  const std::optional<std::string>& path() const { return path_; }
+
+ private:
+  struct Level {
+    bool is_array = false;
+    size_t elements = 0;          // of an array, so far
+    std::set<std::string> names;  // of an object, so far
+    std::string name;             // the latest of them
+  };
+  void CountElement() {
+    if (!open_.empty()) ++open_.back().elements;
+  }
+  std::string Path() const {
+    std::string path;
+    for (const Level& level : open_) {
+      if (level.is_array) path += "[" + std::to_string(level.elements - 1) + "]";
+      else path += (path.empty() ? "" : ".") + Printable(level.name);
+    }
+    return path;
+  }
+
+  std::vector<Level> open_;
+  std::optional<std::string> path_;
+};
+
 }  // namespace
 
 std::span<const FieldRule> FieldRules() { return kRules; }
 
-std::optional<ApiError> ParseBody(std::string_view body, Json* document) {
+std::optional<ApiError> ParseBody(std::string_view body, Json* document, bool last_counts) {
   if (body.empty()) return Invalid("the request body is empty; wanted a JSON object");
   if (const size_t bad = FindInvalidUtf8(body); bad != std::string_view::npos) {
     return Invalid("the request body is not valid UTF-8 at byte " + std::to_string(bad) + " (" + LineAndColumn(body, bad) + ")");
   }
   if (auto error = CheckSize(body)) return error;
+  RepeatedName repeated;
   try {
-    *document = Json::parse(body.begin(), body.end());
+    *document = Json::parse(body.begin(), body.end(), [&](int, Json::parse_event_t event, const Json& parsed) {
+      if (!last_counts) repeated.See(event, parsed);
+      return true;
+    });
   } catch (const Json::parse_error& e) {
     const size_t at = e.byte > 0 ? e.byte - 1 : 0;
     std::string what = e.what();
@@ -146,6 +199,7 @@ std::optional<ApiError> ParseBody(std::string_view body, Json* document) {
     return Invalid("the request body is not valid JSON");
   }
   if (!document->is_object()) return Invalid("the request body is not a JSON object; found " + Found(*document));
+  if (const auto& path = repeated.path()) return Invalid(*path + ": this name is there twice in its object; send it once", *path, "duplicate_field");
   return std::nullopt;
 }
 

@@ -38,8 +38,8 @@ struct FieldPolicy {
 };
 
 // The document of a body. Errors: bytes that are not UTF-8, not JSON (with line and column), nested deeper than kMaxJsonDepth,
-// more than kMaxJsonValues values, not an object.
-std::optional<ApiError> ParseBody(std::string_view body, Json* document);
+// more than kMaxJsonValues values, not an object, a name twice in one object (unless `last_counts`: then its last value counts).
+std::optional<ApiError> ParseBody(std::string_view body, Json* document, bool last_counts = false);
 
 // Every member of `object` is honoured or accepted by `kind` of its rule, or has a harmless value.
 std::optional<ApiError> CheckFields(const Json& object, FieldKind FieldRule::*kind, const FieldPolicy& policy);

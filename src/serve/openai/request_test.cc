@@ -130,6 +130,7 @@ constexpr Mutation kCommon[] = {
     {R"("temprature":1)", "temprature", "did you mean temperature?"},
     {R"("max_token":1)", "max_token", "did you mean max_tokens?"},
     {R"("frobnicate":1)", "frobnicate", "unknown field frobnicate"},
+    {R"("a\u000aE 12:00:00.000 \u001b[31mforged\u007f":1)", "a?E 12:00:00.000 ?[31mforged?"},
     {R"("model":"other")", "model", "does not exist; this server has \"m\""},
     {R"("model":null)", "model", "missing"},
     {R"("model":5)", "model"},
@@ -297,7 +298,7 @@ TEST(Request, MutationsOfResponses) {
       {R"("messages":[])", "messages", "unknown field"},
   };
   for (const Mutation& mutation : kResponses) {
-    Check(mutation, Responses(R"({"model":"m","input":"hi")" + std::string(*mutation.more ? "," : "") + mutation.more + "}"));
+    Check(mutation, Responses(InputBody(mutation.more)));
   }
   const std::pair<const char*, const char*> inputs[] = {
       {R"("a")", ""},
@@ -353,12 +354,81 @@ TEST(Request, MutationsOfEmbeddings) {
       {R"("model":"x")", "model"},
   };
   for (const Mutation& mutation : kEmbeddings) {
-    Check(mutation, Embeddings(R"({"model":"m","input":"hi")" + std::string(*mutation.more ? "," : "") + mutation.more + "}"));
+    Check(mutation, Embeddings(InputBody(mutation.more)));
   }
   EXPECT_EQ(Base64(""), "");
   EXPECT_EQ(Base64("f"), "Zg==");
   EXPECT_EQ(Base64("fo"), "Zm8=");
   EXPECT_EQ(Base64("foobar"), "Zm9vYmFy");
+}
+
+// The text of a document in which one member, the `twice`-th of all, is there twice in its object; its path.
+std::string WriteTwice(const nlohmann::json& value, const std::string& path, int* twice, std::string* found) {
+  std::string out;
+  if (value.is_object()) {
+    for (const auto& [name, member] : value.items()) {
+      const std::string at = path.empty() ? name : path + "." + name;
+      const bool here = --*twice == 0;
+      if (here) *found = at;
+      // An escape in the second name: it is the same name.
+      if (here) out += nlohmann::json(name).dump() + ":[{}],";
+      const std::string escaped = here && name != "" && name[0] == 'm' ? "\"\\u006d" + name.substr(1) + "\"" : nlohmann::json(name).dump();
+      out += escaped + ":" + WriteTwice(member, at, twice, found) + ",";
+    }
+    if (!out.empty()) out.pop_back();
+    return "{" + out + "}";
+  }
+  if (!value.is_array()) return value.dump();
+  for (size_t i = 0; i < value.size(); ++i) out += WriteTwice(value[i], path + "[" + std::to_string(i) + "]", twice, found) + ",";
+  if (!out.empty()) out.pop_back();
+  return "[" + out + "]";
+}
+
+// Wherever in a good request a name is there twice, it is refused by its place; the last value does not silently win.
+TEST(Request, NoNameIsThereTwice) {
+  int checked = 0;
+  const auto check = [&](const std::string& body, const auto& parse) {
+    const nlohmann::json document = nlohmann::json::parse(body);
+    for (int member = 1;; ++member) {
+      int left = member;
+      std::string path;
+      const std::string text = WriteTwice(document, "", &left, &path);
+      if (left > 0) break;
+      const std::optional<ApiError> error = parse(text);
+      ASSERT_TRUE(error.has_value()) << text;
+      EXPECT_EQ(error->code, "duplicate_field") << text << error->message;
+      EXPECT_EQ(error->param, path) << text;
+      EXPECT_EQ(error->status, 400);
+      EXPECT_NE(error->message.find(path), std::string::npos) << error->message;
+      ++checked;
+    }
+  };
+  const auto chat = [](const std::string& body) { return Chat(body); };
+  const auto lenient = [](const std::string& body) { return Chat(body, true); };
+  for (const Mutation& mutation : kChat) {
+    if (*mutation.param == 0) check(ChatBody(mutation.more), chat);
+  }
+  for (const Mutation& mutation : kCommon) {
+    if (*mutation.param != 0) continue;
+    check(ChatBody(mutation.more), lenient);
+    check(CompletionBody(mutation.more), [](const std::string& body) { return Completion(body); });
+  }
+  check(R"({"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"a"}]}],"metadata":{"a":"b"}})",
+        [](const std::string& body) { return Responses(body); });
+  check(R"({"model":"m","input":["a"],"user":"u"})", [](const std::string& body) { return Embeddings(body); });
+  EXPECT_GT(checked, 400);
+  EXPECT_EQ(Chat(R"({"":1,"":2})")->code, "duplicate_field");
+  // The same name in two objects is two names.
+  EXPECT_FALSE(Chat(R"({"model":"m","messages":[{"role":"user","content":"a"},{"role":"user","content":"b"}]})"));
+}
+
+// A model's arguments are text: what was sent back as it came is taken as clients' parsers take it.
+TEST(Request, ArgumentsOfCallsMayRepeatNames) {
+  ChatRequest out;
+  ASSERT_FALSE(ParseChatRequest(R"({"model":"m","messages":[{"role":"user","content":"q"},{"role":"assistant","tool_calls":[{"id":"c",
+    "type":"function","function":{"name":"f","arguments":"{\"x\":1,\"x\":2}"}}]},{"role":"tool","tool_call_id":"c","content":"r"}]})",
+                                Rules(), "", &out));
+  EXPECT_NE(out.messages_json.find(R"("arguments":{"x":2})"), std::string::npos) << out.messages_json;
 }
 
 }  // namespace
