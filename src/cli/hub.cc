@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/user_path.h"
+#include "measure/load/transport.h"
 
 namespace hone {
 namespace {
@@ -353,8 +354,8 @@ Result<HubOptions> HubOptionsFromEnvironment() {
   HubOptions options;
   if (const char* hub = std::getenv("HONE_HUB"); hub != nullptr && *hub != 0) options.hub = hub;
   while (EndsWith(options.hub, "/")) options.hub.pop_back();
-  if (options.hub.rfind("http://", 0) != 0 && options.hub.rfind("https://", 0) != 0) {
-    return UsageError("HONE_HUB is \"" + options.hub + "\"; wanted an address that begins with https:// or http://");
+  if (const std::string wrong = WrongServerUrl(options.hub); !wrong.empty()) {
+    return UsageError("HONE_HUB is \"" + options.hub + "\", which is no URL of a hub: " + wrong + "; wanted https://HOST");
   }
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
     if (const char* token = std::getenv(name); token != nullptr && options.token.empty()) options.token = token;

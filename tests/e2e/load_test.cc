@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -194,6 +195,22 @@ TEST(Load, WrongUsageIsSaidBeforeTheServerIsAsked) {
   }
   EXPECT_EQ(Hone("load http://127.0.0.1:9 --trace /no/such/file").code, 3);
   EXPECT_EQ(Hone("load http://127.0.0.1:9 --trace '" + WriteTemp("empty.jsonl", "") + "'").code, 3);
+}
+
+// Whatever is wrong with a URL, one line says so before anybody is asked.
+TEST(Load, AUrlThatIsNoneIsWrongUsage) {
+  for (const char* url : {"http://[::1", "http://[::1]x", "http://[zz]:80", "http://[]:80", "http://h:0x1", "http://h:99999", "http://h:-1",
+                          "http://h:80:90", "http://a b", "http://a\tb", "http://h/a b", "http://", "http://:80", "http://@", "http://u@:80",
+                          "http://h?x=1", "http://h/p#f", "http://h<x", "ftp://h", "file:///etc/passwd", "h:80", "//h", "http:/h", "http:h",
+                          "HTTP//h", " http://h", "http://h\nx", "http://h|x", "-", ""}) {
+    for (const std::string& before : {std::string(), "HONE_HUB='" + std::string(url) + "'"}) {
+      if (!before.empty() && *url == 0) continue;  // not set
+      const Outcome outcome = Hone(before.empty() ? "load '" + std::string(url) + "'" : "pull some/model", before);
+      EXPECT_EQ(outcome.code, 2) << before << " " << url << ": " << outcome.err;
+      EXPECT_TRUE(outcome.out.empty());
+      EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n') - std::count(url, url + std::strlen(url), '\n'), 1) << outcome.err;
+    }
+  }
 }
 
 std::string Rules(const std::string& name, const std::string& text) {

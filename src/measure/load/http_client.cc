@@ -334,11 +334,20 @@ bool IsLoopback(const std::string& url) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
+std::string WrongServerUrl(const std::string& url) {
+  if (url.rfind("http://", 0) != 0 && url.rfind("https://", 0) != 0) return "it begins with neither http:// nor https://";
+  if (HostOf(url).empty()) return "it names no host";
+  const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> parts(curl_url(), &curl_url_cleanup);
+  if (parts == nullptr) return "libcurl has no memory for it";
+  if (const CURLUcode code = curl_url_set(parts.get(), CURLUPART_URL, url.c_str(), 0); code != CURLUE_OK) return curl_url_strerror(code);
+  if (url.find_first_of("?#") != std::string::npos) return "paths are added to it, so it cannot have a query or a fragment";
+  return "";
+}
+
 Result<std::unique_ptr<HttpTransport>> MakeHttpTransport(HttpClientOptions options, const Clock* clock) {
   while (!options.url.empty() && options.url.back() == '/') options.url.pop_back();
-  const bool known = options.url.rfind("http://", 0) == 0 || options.url.rfind("https://", 0) == 0;
-  if (!known || HostOf(options.url).empty()) {
-    return UsageError("'" + options.url + "' is no URL of a server; wanted http://HOST:PORT");
+  if (const std::string wrong = WrongServerUrl(options.url); !wrong.empty()) {
+    return UsageError("'" + options.url + "' is no URL of a server: " + wrong + "; wanted http://HOST:PORT");
   }
   auto transport = std::make_unique<CurlTransport>(std::move(options), clock);
   HONE_RETURN_IF_ERROR(transport->Open());

@@ -60,6 +60,9 @@ class HttpTransport : public LoadTransport {
 // Errors (usage): a URL that is none. `clock` outlives the client.
 Result<std::unique_ptr<HttpTransport>> MakeHttpTransport(HttpClientOptions options, const Clock* clock);
 
+// Why a text cannot be the URL of a server, to which paths are added; "" if it can.
+std::string WrongServerUrl(const std::string& url);
+
 // Whether a URL's host is this machine by name (localhost, 127.x, ::1).
 bool IsLoopback(const std::string& url);
 
