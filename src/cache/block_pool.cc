@@ -11,6 +11,7 @@ BlockPool::BlockPool(int blocks, int block_tokens) : block_tokens_(block_tokens)
   HONE_CHECK(blocks >= 0 && block_tokens >= 1);
   references_.resize(blocks, 0);
   kept_.resize(blocks, 0);
+  for (std::vector<double>* times : {&filled_s_, &taken_s_, &left_s_}) times->resize(blocks, 0);
   newer_.resize(blocks + 1, blocks);
   older_.resize(blocks + 1, blocks);
   free_.reserve(blocks);
@@ -46,6 +47,8 @@ int32_t BlockPool::Take() {
   Unlink(oldest);
   kept_[oldest] = 0;
   evicted_.push_back(oldest);
+  times_.lifetime.Add(now_s_ - filled_s_[oldest], kBlockTimeBounds);
+  times_.idle.Add(now_s_ - left_s_[oldest], kBlockTimeBounds);
   return oldest;
 }
 
@@ -55,6 +58,7 @@ bool BlockPool::Allocate(int count, std::vector<int32_t>* table) {
   for (int i = 0; i < count; ++i) {
     const int32_t block = Take();
     references_[block] = 1;
+    filled_s_[block] = taken_s_[block] = now_s_;
     table->push_back(block);
   }
   return true;
@@ -66,6 +70,8 @@ void BlockPool::Share(int32_t block) {
   if (owners == 0) Unlink(block);
   if (owners == 1) ++shared_;
   ++references_[block];
+  times_.reuse_gap.Add(now_s_ - taken_s_[block], kBlockTimeBounds);
+  taken_s_[block] = now_s_;
 }
 
 void BlockPool::Release(int32_t block) {
@@ -73,6 +79,7 @@ void BlockPool::Release(int32_t block) {
   const int owners = --references_[block];
   if (owners == 1) --shared_;
   if (owners > 0) return;
+  left_s_[block] = now_s_;
   if (is_kept(block)) {
     LinkNewest(block);
   } else {

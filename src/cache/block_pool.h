@@ -5,7 +5,7 @@
 // cached when its last owner goes: it counts as free, can be taken over with Share, and is given to somebody else only
 // when no other free block is left, the one free for longest first. Other blocks freed last are handed out first, so
 // memory never touched stays so. What the content is: prefix_index.h. The bytes: kv_cache.h. Who asks:
-// engine/scheduler.h.
+// engine/scheduler.h. It has no clock: who wants to know how long blocks live says what time it is (SetNow).
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/block_times.h"
 #include "kernels/attention/kv_view.h"
 
 namespace hone {
@@ -55,6 +56,10 @@ class BlockPool {
   std::span<const int32_t> evicted() const { return evicted_; }
   void ClearEvicted() { evicted_.clear(); }
 
+  // The time of what follows, in seconds that do not fall; 0 before.
+  void SetNow(double seconds) { now_s_ = seconds; }
+  const BlockTimes& times() const { return times_; }
+
   bool IsWritable(int32_t block) const { return references(block) == 1; }
 
   // "" if every promise above holds, else which one does not. Linear in blocks: for tests and simulation.
@@ -70,6 +75,9 @@ class BlockPool {
   std::vector<int32_t> free_;              // a stack
   std::vector<int32_t> newer_, older_;     // [blocks + 1] a ring of the cached; the last place is between newest, oldest
   std::vector<int32_t> evicted_;
+  std::vector<double> filled_s_, taken_s_, left_s_;  // [blocks] when it was allocated, last shared, last left by all
+  BlockTimes times_;
+  double now_s_ = 0;
   int block_tokens_;
   int cached_ = 0, shared_ = 0;
 };

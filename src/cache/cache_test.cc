@@ -53,6 +53,40 @@ TEST(BlockPool, SharedBlocksAreReadOnlyAndLiveUntilTheLastOwner) {
   EXPECT_EQ(pool.free_blocks(), 1);
 }
 
+TEST(BlockPool, TimesOfBlocks) {
+  BlockPool pool(2);
+  std::vector<int32_t> table, other;
+  pool.SetNow(10);
+  ASSERT_TRUE(pool.Allocate(2, &table));
+  const int32_t kept = table[0];
+  pool.Keep(kept);
+  pool.SetNow(10.75);
+  pool.Share(kept);  // another takes it over
+  pool.Release(kept);
+  pool.SetNow(12);
+  pool.ReleaseAll(&table);
+  pool.SetNow(13);
+  pool.Share(kept);  // and a third, from the cache
+  pool.SetNow(14);
+  pool.Release(kept);
+  EXPECT_EQ(pool.times().reuse_gap.sum, 0.75 + 2.25);
+  EXPECT_EQ(pool.times().lifetime.sum, 0);
+  pool.SetNow(40);
+  ASSERT_TRUE(pool.Allocate(1, &other));  // the free one; nothing is evicted
+  EXPECT_EQ(pool.times().idle.sum, 0);
+  ASSERT_TRUE(pool.Allocate(1, &other));
+  EXPECT_EQ(pool.times().lifetime.sum, 30);
+  EXPECT_EQ(pool.times().idle.sum, 26);
+  // By the first bound that is not below: 0.75 s to 1 s, 2.25 s to 5 s, 30 s to 30 s, 26 s to 30 s.
+  const auto at = [](double bound) {
+    return static_cast<size_t>(std::find(kBlockTimeBounds.begin(), kBlockTimeBounds.end(), bound) - kBlockTimeBounds.begin());
+  };
+  EXPECT_EQ(pool.times().reuse_gap.counts[at(1)], 1u);
+  EXPECT_EQ(pool.times().reuse_gap.counts[at(5)], 1u);
+  EXPECT_EQ(pool.times().lifetime.counts[at(30)], 1u);
+  EXPECT_EQ(pool.times().idle.counts[at(30)], 1u);
+}
+
 TEST(BlockPool, AnEmptyPoolGivesNothing) {
   BlockPool pool(0);
   std::vector<int32_t> table;

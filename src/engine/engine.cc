@@ -81,6 +81,7 @@ class EngineImpl final : public Engine {
   void CommitTokens(double now);
   void CommitPrompts(const StepBatch& batch, double now);
   void Record(double ms);
+  void CountAdapters();
   void Finish(SequenceId id, SequenceEvent event);
   void CancelAll();
   void Deliver();
@@ -133,6 +134,14 @@ int LongFactors(const ModelConfig& config, int length) {
   return static_cast<int>(std::count_if(config.ropes.begin(), config.ropes.end(), [length](const RopeConfig& rope) {
     return rope.scaling == RopeScaling::kLongRope && length > rope.original_context;
   }));
+}
+
+void CountAdapter(const Sequence& sequence, bool runs, std::vector<AdapterSequences>* counts) {
+  if (sequence.request().adapter == nullptr) return;
+  const std::string& name = sequence.request().adapter_name;
+  auto it = std::lower_bound(counts->begin(), counts->end(), name, [](const auto& one, const std::string& key) { return one.name < key; });
+  if (it == counts->end() || it->name != name) it = counts->insert(it, {.name = name});
+  ++(runs ? it->running : it->waiting);
 }
 
 SchedulerLimits LimitsOf(const EngineOptions& options) {
@@ -253,6 +262,9 @@ EngineStats EngineImpl::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = published_;
   stats.waiting = std::max(0, in_flight_ - stats.running);
+  for (const Mail& mail : mail_) {
+    if (mail.submitted != nullptr) CountAdapter(*mail.submitted, false, &stats.adapters);
+  }
   return stats;
 }
 
@@ -276,6 +288,7 @@ bool EngineImpl::RunStep() {
   bool worked = ReadMail();
   EndLate();
   const double start = Now();
+  pool_.SetNow(start);
   if (const StepBatch& batch = scheduler_.Schedule(controller_.Budget(scheduler_.demand())); !batch.sequences.empty()) {
     BeginSequences(batch);
     for (const BlockCopy& copy : batch.copies) cache_.CopyBlock(copy.from, copy.to);
@@ -414,6 +427,7 @@ void EngineImpl::Record(double ms) {
   StepCost cost = work_.cost();
   cost.ms = ms;
   controller_.Observe(cost);
+  counted_.step_tokens.Add(cost.decodes + cost.prompt_tokens, kStepTokenBounds);
   record_ = {.number = ++counted_.steps,
              .prompt_tokens = cost.prompt_tokens,
              .decode_tokens = cost.decodes,
@@ -428,6 +442,11 @@ void EngineImpl::Finish(SequenceId id, SequenceEvent event) {
   sequences_.erase(id);
 }
 
+void EngineImpl::CountAdapters() {
+  counted_.adapters.clear();
+  for (const auto& [id, sequence] : sequences_) CountAdapter(*sequence, scheduler_.Runs(id), &counted_.adapters);
+}
+
 void EngineImpl::Deliver() {
   counted_.running = scheduler_.running();
   counted_.blocks_used = pool_.used_blocks();
@@ -436,6 +455,8 @@ void EngineImpl::Deliver() {
   counted_.preemptions = scheduler_.preemptions();
   counted_.blocks_copied = scheduler_.copied();
   counted_.blocks_evicted = scheduler_.evicted();
+  counted_.block_times = pool_.times();
+  CountAdapters();
   const auto is_last = [](const Delivery& delivery) { return delivery.event.finish != FinishReason::kNone; };
   {
     const std::lock_guard lock(mutex_);

@@ -13,6 +13,8 @@
 
 #include "base/result.h"
 #include "base/runtime.h"
+#include "base/tally.h"
+#include "cache/block_times.h"
 #include "engine/grammar/grammar.h"
 #include "engine/limits.h"
 #include "engine/logprobs.h"
@@ -50,6 +52,7 @@ struct SequenceRequest {
   Pooling pooling = Pooling::kNone;  // not kNone: as prompt_only, and the last event has the embedding
 
   std::shared_ptr<const Adapter> adapter;  // from LoadAdapter of this engine; null: the model as it is
+  std::string adapter_name;                // as the client calls it; only counted by
 
   // What the output must be: nothing is sampled after which it could not be completed, and it ends (kStop) where nothing can
   // follow. Cut by max_tokens or a stop string it is a beginning. null: anything. One object used by many requests is fastest.
@@ -123,6 +126,15 @@ struct StepRecord {
   float ms = 0;
 };
 
+// Upper bounds of tokens of a step; those of vLLM.
+inline constexpr std::array<double, 13> kStepTokenBounds = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+
+// The sequences that use an adapter.
+struct AdapterSequences {
+  std::string name;
+  int running = 0, waiting = 0;
+};
+
 struct EngineStats {
   int running = 0, waiting = 0;
   int blocks = 0, blocks_used = 0;  // used: owned by a sequence
@@ -132,6 +144,9 @@ struct EngineStats {
   uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // prompt tokens that were looked up; that were found
   uint64_t blocks_copied = 0, blocks_evicted = 0;           // copied on write; cached content that made room
   uint64_t cancelled = 0, timed_out = 0, failed = 0;        // sequences that ended so
+  Tally<kStepTokenBounds.size()> step_tokens;  // of prompts and decodes, a step
+  BlockTimes block_times;
+  std::vector<AdapterSequences> adapters;  // by name; those that a sequence uses
 };
 
 // The names that EngineOptions::policy may have, the default first.

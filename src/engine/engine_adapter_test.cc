@@ -102,6 +102,29 @@ TEST_F(EngineAdapters, GivenUpWhileItRuns) {
   EXPECT_TRUE(seen.expired()) << "nobody holds it";
 }
 
+TEST_F(EngineAdapters, AreCountedByName) {
+  Make({.max_sequences = 2});
+  const auto named = [&](int adapter, const std::string& name) {
+    SequenceRequest request = With(adapter, {5, 6, static_cast<int32_t>(7 + adapter)});
+    request.adapter_name = name;
+    return request;
+  };
+  Submit(named(0, ""));
+  Submit(named(1, "one"));
+  Submit(named(2, "two"));
+  Submit(named(2, "two"));
+  const auto counts = [&] {
+    std::string text;
+    for (const AdapterSequences& one : engine_->stats().adapters) text += one.name + std::to_string(one.running) + std::to_string(one.waiting) + " ";
+    return text;
+  };
+  EXPECT_EQ(counts(), "one01 two02 ") << "mail that no step has read";
+  engine_->Step();
+  EXPECT_EQ(counts(), "one10 two02 ");
+  Drain();
+  EXPECT_EQ(counts(), "");
+}
+
 TEST_F(EngineAdapters, OfAnotherModelIsRefused) {
   Make({});
   const SequenceRequest other = With(1);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <thread>
 
 #include "cache/kv_cache.h"
@@ -176,6 +177,11 @@ TEST_F(EngineTest, StepsAreRemembered) {
     EXPECT_EQ(steps[i].sequences, 1);
   }
   EXPECT_EQ(engine_->StepsAfter(3).size(), 2u);
+  const auto& tally = engine_->stats().step_tokens;
+  EXPECT_EQ(std::accumulate(tally.counts.begin(), tally.counts.end(), uint64_t{0}), 5u);
+  EXPECT_EQ(tally.sum, std::accumulate(steps.begin(), steps.end(), 0.0, [](double sum, const StepRecord& step) {
+              return sum + step.prompt_tokens + step.decode_tokens;
+            }));
   EXPECT_TRUE(engine_->StepsAfter(5).empty());
   EXPECT_TRUE(engine_->StepsAfter(77).empty());
   request.prompt = {5};

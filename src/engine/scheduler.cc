@@ -363,6 +363,11 @@ std::span<const int32_t> Scheduler::blocks(uint64_t id) const {
   return it->second.blocks;
 }
 
+bool Scheduler::Runs(uint64_t id) const {
+  const auto it = sequences_.find(id);
+  return it != sequences_.end() && it->second.running;
+}
+
 SchedulerDemand Scheduler::demand() const {
   SchedulerDemand demand;
   for (const Sequence* sequence : running_) {

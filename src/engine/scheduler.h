@@ -93,6 +93,7 @@ class Scheduler {
 
   // The block table of a running sequence; valid until the next call of a non-const member.
   std::span<const int32_t> blocks(uint64_t id) const;
+  bool Runs(uint64_t id) const;  // it has blocks; false: it waits, or is unknown
   bool Knows(uint64_t id) const { return sequences_.count(id) != 0; }
   int running() const { return static_cast<int>(running_.size()); }  // with blocks, even if they pause
   int waiting() const { return static_cast<int>(waiting_.size()); }

@@ -191,8 +191,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
     metrics.decode_s.Observe(event.decode_s);
     metrics.inference_s.Observe(event.prefill_s + event.decode_s);
     metrics.request_generation_tokens.Observe(event.output_tokens);
+    if (event.output_tokens > 1) metrics.mean_tpot_s.Observe(event.decode_s / (event.output_tokens - 1));
     if (!choice.first_of_prompt) return;
     metrics.request_prompt_tokens.Observe(event.prompt_tokens);
+    metrics.request_computed_tokens.Observe(event.prompt_tokens - event.cached_tokens);
     metrics.prompt_tokens.fetch_add(static_cast<uint64_t>(event.prompt_tokens), std::memory_order_relaxed);
     metrics.cached_tokens.fetch_add(static_cast<uint64_t>(event.cached_tokens), std::memory_order_relaxed);
   }

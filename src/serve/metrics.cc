@@ -38,15 +38,9 @@ double Histogram::Quantile(double q) const {
 }
 
 void Histogram::Write(std::string_view name, std::string_view labels, std::string* out) const {
-  const std::string_view comma = labels.empty() ? "" : ",";
-  uint64_t total = 0;
-  for (size_t i = 0; i <= bounds_.size(); ++i) {
-    total += counts_[i].load(std::memory_order_relaxed);
-    const std::string le = i == bounds_.size() ? "+Inf" : fmt::format("{}", bounds_[i]);
-    *out += fmt::format("{}_bucket{{{}{}le=\"{}\"}} {}\n", name, labels, comma, le, total);
-  }
-  WriteSample(std::string(name) + "_sum", labels, sum(), out);
-  WriteSample(std::string(name) + "_count", labels, static_cast<double>(total), out);
+  std::vector<uint64_t> counts;
+  for (const auto& count : counts_) counts.push_back(count.load(std::memory_order_relaxed));
+  WriteHistogram(name, labels, bounds_, counts, sum(), out);
 }
 
 std::string_view OutcomeText(Outcome outcome) {
@@ -132,14 +126,26 @@ void WriteModelMetrics(std::span<const Series> models, bool vllm, std::string* o
                 "Tokens of prompts, cached ones too.", out);
   WriteCounters(models, &ModelMetrics::generation_tokens,
                 vllm ? "vllm:generation_tokens_total" : "hone_generation_tokens_total", "Tokens generated.", out);
-  if (!vllm) {
-    WriteCounters(models, &ModelMetrics::cached_tokens, "hone_cached_prompt_tokens_total",
-                  "Tokens of prompts that the prefix cache held.", out);
-  }
+  WriteCounters(models, &ModelMetrics::cached_tokens,
+                vllm ? "vllm:prompt_tokens_cached_total" : "hone_cached_prompt_tokens_total",
+                "Tokens of prompts that the prefix cache held.", out);
 }
 
 void WriteMetricHead(std::string_view name, std::string_view type, std::string_view help, std::string* out) {
   *out += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+}
+
+void WriteHistogram(std::string_view name, std::string_view labels, std::span<const double> bounds, std::span<const uint64_t> counts,
+                    double sum, std::string* out) {
+  const std::string_view comma = labels.empty() ? "" : ",";
+  uint64_t total = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    total += counts[i];
+    const std::string le = i == bounds.size() ? "+Inf" : fmt::format("{}", bounds[i]);
+    *out += fmt::format("{}_bucket{{{}{}le=\"{}\"}} {}\n", name, labels, comma, le, total);
+  }
+  WriteSample(std::string(name) + "_sum", labels, sum, out);
+  WriteSample(std::string(name) + "_count", labels, static_cast<double>(total), out);
 }
 
 void WriteSample(std::string_view name, std::string_view labels, double value, std::string* out) {

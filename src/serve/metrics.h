@@ -28,7 +28,7 @@ class Histogram {
   double mean() const { return count() == 0 ? 0 : sum() / static_cast<double>(count()); }
   // An estimate: linear within the bucket that holds it; the last finite bound beyond. 0 where nothing was observed.
   double Quantile(double q) const;
-  // The lines of one series; `labels` is `a="b",c="d"` or empty.
+  // Its lines; see WriteHistogram.
   void Write(std::string_view name, std::string_view labels, std::string* out) const;
 
  private:
@@ -87,6 +87,9 @@ void WriteModelMetrics(std::span<const Series> models, bool vllm, std::string* o
 
 // "# HELP" and "# TYPE".
 void WriteMetricHead(std::string_view name, std::string_view type, std::string_view help, std::string* out);
+// The lines of one histogram; `labels` is `a="b",c="d"` or empty. `counts`: of each bound, and of what is beyond.
+void WriteHistogram(std::string_view name, std::string_view labels, std::span<const double> bounds, std::span<const uint64_t> counts,
+                    double sum, std::string* out);
 void WriteSample(std::string_view name, std::string_view labels, double value, std::string* out);
 // `name="value"` with the escapes of the format.
 std::string MetricLabel(std::string_view name, std::string_view value);

@@ -219,7 +219,10 @@ TEST_F(Operations, MetricsCount) {
                      .blocks_used = 4,
                      .preemptions = 2,
                      .prefix_query_tokens = 8,
-                     .prefix_hit_tokens = 5});
+                     .prefix_hit_tokens = 5,
+                     .step_tokens = {.counts = {0, 2, 1}, .sum = 20},
+                     .block_times = {.lifetime = {.counts = {0, 3}, .sum = 0.006}, .idle = {}, .reuse_gap = {}},
+                     .adapters = {{"poems", 2, 0}, {"sql", 1, 4}}});
   EXPECT_EQ(Chat("hello", R"("max_tokens":4)").status, 200);
   EXPECT_EQ(Chat("hello", R"("n":2)").status, 200);
   EXPECT_EQ(Chat("crash").status, 500);
@@ -254,6 +257,21 @@ TEST_F(Operations, MetricsCount) {
   EXPECT_EQ(Sample(text, R"(vllm:request_success_total{model_name="fake/model",engine="0",finished_reason="stop"})"),
             2);
   EXPECT_EQ(Sample(text, "vllm:time_per_output_token_seconds_count" + vllm), Sample(text, "vllm:inter_token_latency_seconds_count" + vllm));
+  EXPECT_EQ(Sample(text, R"(vllm:iteration_tokens_total_bucket{model_name="fake/model",engine="0",le="8"})"), 2);
+  EXPECT_EQ(Sample(text, R"(vllm:iteration_tokens_total_bucket{model_name="fake/model",engine="0",le="16384"})"), 3);
+  EXPECT_EQ(Sample(text, "vllm:iteration_tokens_total_sum" + vllm), 20);
+  EXPECT_EQ(Sample(text, "hone_step_tokens_count" + labels), 3);
+  EXPECT_EQ(Sample(text, R"(vllm:kv_block_lifetime_seconds_bucket{model_name="fake/model",engine="0",le="0.001"})"), 0);
+  EXPECT_EQ(Sample(text, R"(vllm:kv_block_lifetime_seconds_bucket{model_name="fake/model",engine="0",le="0.002"})"), 3);
+  EXPECT_EQ(Sample(text, "vllm:kv_block_idle_before_evict_seconds_count" + vllm), 0);
+  EXPECT_EQ(Sample(text, "vllm:kv_block_reuse_gap_seconds_count" + vllm), 0);
+  EXPECT_EQ(Sample(text, "vllm:prompt_tokens_cached_total" + vllm), 4);
+  EXPECT_EQ(Sample(text, "vllm:request_prefill_kv_computed_tokens_sum" + vllm), 2 * 25 - 4);
+  EXPECT_EQ(Sample(text, "vllm:request_time_per_output_token_seconds_count" + vllm), 3);
+  EXPECT_EQ(Sample(text, R"(hone_adapter_sequences{model_name="fake/model",weights="1",adapter="sql",state="waiting"})"), 4);
+  const std::string adapters = R"(vllm:lora_requests_info{model_name="fake/model",engine="0",max_lora="16",running_lora_adapters="poems,sql",waiting_lora_adapters="sql"})";
+  EXPECT_GE(Sample(text, adapters), Sample(text, "hone_start_time_seconds"));
+  EXPECT_EQ(text.find("vllm:spec_decode"), std::string::npos) << "nothing is drafted";
   const std::string cache = R"(model_name="fake/model",engine="0",block_size="32",enable_prefix_caching="True",num_gpu_blocks="10")";
   EXPECT_NE(text.find("vllm:cache_config_info{" + cache), std::string::npos);
   // The format: every sample has its TYPE before it, buckets only rise, and end with +Inf, which is the count.

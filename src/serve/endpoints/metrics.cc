@@ -2,11 +2,15 @@
 // here.
 #include "serve/metrics.h"
 
+#include <algorithm>
+#include <ctime>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "base/memory.h"
 #include "serve/endpoint.h"
+#include "serve/limits.h"
 
 namespace hone {
 namespace {
@@ -69,6 +73,71 @@ void WriteEngineMetrics(const std::vector<Series>& series, const std::vector<Eng
   }
 }
 
+struct EngineHistogram {
+  std::string_view name, vllm, help;
+  std::span<const double> bounds;
+  std::span<const uint64_t> (*counts)(const EngineStats& stats);
+  double (*sum)(const EngineStats& stats);
+};
+
+constexpr EngineHistogram kEngineHistograms[] = {
+    {"hone_step_tokens", "vllm:iteration_tokens_total", "Tokens of a step, of prompts and generated.", kStepTokenBounds,
+     [](const EngineStats& s) { return std::span<const uint64_t>(s.step_tokens.counts); },
+     [](const EngineStats& s) { return s.step_tokens.sum; }},
+    {"hone_kv_block_lifetime_seconds", "vllm:kv_block_lifetime_seconds", "Of an evicted block: since it was taken for what it held.",
+     kBlockTimeBounds, [](const EngineStats& s) { return std::span<const uint64_t>(s.block_times.lifetime.counts); },
+     [](const EngineStats& s) { return s.block_times.lifetime.sum; }},
+    {"hone_kv_block_idle_before_evict_seconds", "vllm:kv_block_idle_before_evict_seconds",
+     "Of an evicted block: since its last owner left.", kBlockTimeBounds,
+     [](const EngineStats& s) { return std::span<const uint64_t>(s.block_times.idle.counts); },
+     [](const EngineStats& s) { return s.block_times.idle.sum; }},
+    {"hone_kv_block_reuse_gap_seconds", "vllm:kv_block_reuse_gap_seconds",
+     "Between one sequence and the next that takes a block over.", kBlockTimeBounds,
+     [](const EngineStats& s) { return std::span<const uint64_t>(s.block_times.reuse_gap.counts); },
+     [](const EngineStats& s) { return s.block_times.reuse_gap.sum; }},
+};
+
+void WriteEngineHistograms(const std::vector<Series>& series, const std::vector<EngineStats>& stats, bool vllm, std::string* out) {
+  for (const EngineHistogram& metric : kEngineHistograms) {
+    const std::string_view name = vllm ? metric.vllm : metric.name;
+    WriteMetricHead(name, "histogram", metric.help, out);
+    for (size_t i = 0; i < series.size(); ++i)
+      WriteHistogram(name, series[i].labels, metric.bounds, metric.counts(stats[i]), metric.sum(stats[i]), out);
+  }
+}
+
+void WriteAdapters(const std::vector<Series>& series, const std::vector<EngineStats>& stats, std::string* out) {
+  WriteMetricHead("hone_adapter_sequences", "gauge", "Sequences that use an adapter.", out);
+  for (size_t i = 0; i < series.size(); ++i) {
+    for (const AdapterSequences& one : stats[i].adapters) {
+      const std::string labels = series[i].labels + "," + MetricLabel("adapter", one.name);
+      WriteSample("hone_adapter_sequences", labels + R"(,state="running")", one.running, out);
+      WriteSample("hone_adapter_sequences", labels + R"(,state="waiting")", one.waiting, out);
+    }
+  }
+}
+
+// vLLM packs the names of adapters in use into labels; routers take the sample with the latest time.
+void WriteVllmAdapters(const std::vector<std::shared_ptr<ServedModel>>& models, const std::vector<Series>& series,
+                       const std::vector<EngineStats>& stats, std::string* out) {
+  WriteMetricHead("vllm:lora_requests_info", "gauge", "Adapters in use; the value is the time.", out);
+  const auto names = [](const EngineStats& of, int AdapterSequences::*count) {
+    std::string text;
+    for (const AdapterSequences& one : of.adapters) {
+      if (one.*count > 0) text += (text.empty() ? "" : ",") + one.name;
+    }
+    return text;
+  };
+  for (size_t i = 0; i < series.size(); ++i) {
+    const int most = std::min(static_cast<int>(kMaxAdapters), models[i]->engine->options().max_sequences);
+    WriteSample("vllm:lora_requests_info",
+                series[i].labels + "," + MetricLabel("max_lora", std::to_string(most)) + "," +
+                    MetricLabel("running_lora_adapters", names(stats[i], &AdapterSequences::running)) + "," +
+                    MetricLabel("waiting_lora_adapters", names(stats[i], &AdapterSequences::waiting)),
+                static_cast<double>(std::time(nullptr)), out);
+  }
+}
+
 void WriteOne(std::string_view name, std::string_view type, std::string_view help, std::string_view labels,
               double value, std::string* out) {
   WriteMetricHead(name, type, help, out);
@@ -127,9 +196,13 @@ void MetricsEndpoint(ServeContext& context, HttpRequest, std::shared_ptr<Respons
   WriteServer(context, &out);
   WriteEngineMetrics(series, stats, false, &out);
   WriteModelMetrics(series, false, &out);
+  WriteEngineHistograms(series, stats, false, &out);
+  WriteAdapters(series, stats, &out);
   if (context.options.vllm_metrics) {
     WriteEngineMetrics(vllm_series, stats, true, &out);
     WriteModelMetrics(vllm_series, true, &out);
+    WriteEngineHistograms(vllm_series, stats, true, &out);
+    WriteVllmAdapters(models, vllm_series, stats, &out);
     WriteVllmCacheConfig(models, vllm_series, stats, &out);
   }
   writer->Send(std::move(response));

@@ -151,7 +151,7 @@ void CheckModel(FieldReader& reader, const RequestRules& rules, GenerationFields
   if (name == rules.model) return;
   if (rules.adapters != nullptr) {
     if (const auto it = rules.adapters->find(name); it != rules.adapters->end()) {
-      if (out != nullptr) out->sequence.adapter = it->second;
+      if (out != nullptr) out->sequence.adapter = it->second, out->sequence.adapter_name = name;
       return;
     }
   }
