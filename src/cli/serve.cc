@@ -47,6 +47,9 @@ class ServeCommand : public Command {
     flags.Add("--admin-key", serve_.admin_key, "key that opens /admin/ (better given as HONE_ADMIN_KEY)");
     flags.Add("--open", serve_.open_routes, "route that needs no key, like /metrics (repeatable)")
         ->one_value_each();
+    flags.Add("--allow-host", serve_.hosts,
+              "name that Host of a request may say, beside localhost and addresses; * is any (repeatable; without keys on this machine)")
+        ->one_value_each();
     flags.Add("--cors", serve_.cors, "origin that browsers may call from; * is any (default: none)");
     flags.Add("--tls-cert", serve_.tls_cert_file,
                    "certificate chain (PEM); with --tls-key the server speaks HTTPS");

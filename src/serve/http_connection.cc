@@ -125,6 +125,7 @@ void HttpConnection::NextRequest() {
   header_counted_ = 0;
   ++serial_;
   state_ = State::kIdle;
+  idle_turn_ = ++shared_->idle_turns;
   keep_alive_ = http10_ = head_only_ = streaming_ = chunked_ = answered_ = false;
   request_id_.clear();
   on_gone_ = nullptr;
@@ -193,7 +194,11 @@ void HttpConnection::Parse() {
       header_counted_ += used;  // the parser's own limit is for a single line; it stops where the headers end
       if (header_counted_ > shared_->options.limits.header_bytes) return ParseFailed(http::error::header_limit);
     }
-    if (ec == http::error::need_more) break;
+    if (ec == http::error::need_more) {
+      // The parser waits for the end of a line around a chunk, or of the trailers, however much of it there is.
+      if (state_ == State::kBody && buffer_.size() > shared_->options.limits.header_bytes) return ParseFailed(http::error::header_limit);
+      break;
+    }
     if (ec) return ParseFailed(ec);
     if (state_ == State::kHeader && parser_->is_header_done()) {
       if (!CheckHeader()) return;
@@ -243,6 +248,14 @@ bool HttpConnection::CheckHeader() {
     }
     if (buffer_.size() == 0) Enqueue("HTTP/1.1 100 Continue\r\n\r\n");
   }
+  // Now, not when the body is there: the parser adds trailers to them, which nobody in front has looked at as headers.
+  headers_.clear();
+  for (const auto& field : head) {
+    std::string name(field.name_string());
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    headers_.emplace_back(std::move(name), std::string(field.value()));
+  }
   return true;
 }
 
@@ -267,12 +280,7 @@ void HttpConnection::Dispatch() {
   keep_alive_ = message.keep_alive() && !shared_->draining;
   HttpRequest request;
   request.method = std::string(message.method_string());
-  for (const auto& field : message) {
-    std::string name(field.name_string());
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-    request.headers.emplace_back(std::move(name), std::string(field.value()));
-  }
+  request.headers = std::move(headers_);
   request.body = std::move(message.body());
   head_only_ = request.method == "HEAD";
   request_id_ = request.id = RequestIdOf(request.header("x-request-id"));

@@ -41,6 +41,7 @@ struct HttpShared {
   // I/O thread only.
   std::unordered_set<std::shared_ptr<HttpConnection>> open;
   size_t bodies_bytes = 0;
+  uint64_t idle_turns = 0;  // how often a connection began to wait for a request
 
   std::mutex mutex;
   bool closed = false;
@@ -60,6 +61,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Expire();       // time is over: a request at work is answered with 503 or its stream ended by its stop text
   void CloseIfIdle();  // a draining server: idle ones go, the others answer with Connection: close
   bool busy() const { return state_ == State::kBusy; }
+  bool idle() const { return state_ == State::kIdle; }
+  uint64_t idle_turn() const { return idle_turn_; }  // smaller: idle for longer
 
   // For the writer of request number `serial`; other numbers are ignored.
   void Send(uint64_t serial, HttpResponse response);
@@ -110,7 +113,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   uint64_t read_epoch_ = 0, write_epoch_ = 0, ping_epoch_ = 0;  // a timer that fires for an older epoch is ignored
 
   // The request at work.
-  uint64_t serial_ = 0;
+  uint64_t serial_ = 0, idle_turn_ = 0;
+  HttpHeaders headers_;
   bool keep_alive_ = false, http10_ = false, head_only_ = false;
   bool streaming_ = false, chunked_ = false, answered_ = false;  // answered_: the last byte is queued
   size_t header_counted_ = 0;  // of a request line and headers that were read line by line

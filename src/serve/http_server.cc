@@ -100,6 +100,7 @@ class BeastServer final : public HttpServer {
           shared_, tls_ != nullptr ? tls_->Accept(std::move(socket)) : MakePlainStream(std::move(socket)), peer);
       // Those refused wait a moment for their answer to be read; beyond as many again there is no answer either.
       const size_t most = shared_->options.limits.connections;
+      if (shared_->open.size() >= most) CloseIdle();
       const bool full = shared_->open.size() >= most;
       if (shared_->open.size() >= 2 * most) return Accept();
       shared_->open.insert(connection);
@@ -108,6 +109,15 @@ class BeastServer final : public HttpServer {
       else connection->Start();
       Accept();
     });
+  }
+
+  // Clients keep connections for a next request that may never come: the one that waits longest makes room.
+  void CloseIdle() {
+    std::shared_ptr<HttpConnection> longest;
+    for (const auto& connection : shared_->open) {
+      if (connection->idle() && (longest == nullptr || connection->idle_turn() < longest->idle_turn())) longest = connection;
+    }
+    if (longest != nullptr) longest->Close();
   }
 
   void Drain(double drain_s) {

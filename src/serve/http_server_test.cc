@@ -170,8 +170,9 @@ TEST_F(Connections, ConnectionLimit) {
   std::vector<std::unique_ptr<TestClient>> open;
   for (int i = 0; i < 3; ++i) {
     open.push_back(std::make_unique<TestClient>(port()));
-    EXPECT_EQ(open.back()->Call("GET", "/health").status, 200);
+    open.back()->Send(TestClient::Format("POST", kChat, ChatBody("hold")));
   }
+  ASSERT_TRUE(Eventually([&] { return engine_->running() == 3; }));
   TestClient extra(port());
   const ClientResponse refused = extra.ReadResponse();
   EXPECT_EQ(refused.status, 503);
@@ -179,6 +180,54 @@ TEST_F(Connections, ConnectionLimit) {
   extra.Close();
   open.pop_back();
   EXPECT_TRUE(Eventually([&] { return TestClient(port()).Call("GET", "/health").status == 200; }));
+}
+
+// Whoever only keeps a connection makes room for who asks, the longest idle first.
+TEST_F(Connections, IdleConnectionsMakeRoom) {
+  ServeOptions options;
+  options.limits.connections = 3;
+  Start(options);
+  TestClient busy(port()), first(port()), second(port());
+  busy.Send(TestClient::Format("POST", kChat, ChatBody("hold", R"("max_tokens":1)")));
+  ASSERT_TRUE(Eventually([&] { return engine_->running() == 1; }));
+  EXPECT_EQ(second.Call("GET", "/health").status, 200);
+  EXPECT_EQ(first.Call("GET", "/health").status, 200);
+  TestClient third(port());
+  EXPECT_EQ(third.Call("GET", "/health").status, 200);
+  EXPECT_EQ(second.ReadAll(), "") << "closed";
+  EXPECT_EQ(first.Call("GET", "/health").status, 200);
+  engine_->ReleaseHeld();
+  EXPECT_EQ(busy.ReadResponse().status, 200);
+}
+
+// What stands around chunks and behind the last is no place for endless bytes, and none for headers.
+TEST_F(Connections, ChunkLinesAndTrailers) {
+  ServeOptions options;
+  options.limits.header_bytes = 2000;
+  Start(options);
+  const std::string head = "POST /tokenize HTTP/1.1\r\nHost: t\r\nX-Request-Id: before\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string body = R"({"prompt":"abc"})", chunk = "10\r\n" + body + "\r\n";
+  for (const std::string& begin : {head + "10;a=", head + "10;a=b", head + chunk + "0;", head + chunk + "0;a=", head + chunk + "0\r\nX: "}) {
+    TestClient endless(port());
+    endless.Send(begin);
+    const std::string piece(1000, 'a');
+    int pieces = 0;
+    while (pieces < 200000 && endless.Send(piece) && endless.buffered().empty() && ++pieces < 100) {
+    }
+    EXPECT_EQ(endless.ReadResponse().status, 431) << begin;
+  }
+  // Many short trailers count together.
+  TestClient many(port());
+  std::string lines = head + chunk + "0\r\n";
+  for (int i = 0; i < 400; ++i) lines += "A: bcde\r\n";
+  many.Send(lines);
+  EXPECT_EQ(many.ReadResponse().status, 431);
+  TestClient trailers(port());
+  trailers.Send(head + "10;name=value\r\n" + body + "\r\n0\r\nX-Request-Id: behind\r\nContent-Type: text/plain\r\nHost: other\r\n\r\n");
+  const ClientResponse response = trailers.ReadResponse();
+  EXPECT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(response.header("x-request-id"), "before");
+  EXPECT_EQ(trailers.Call("GET", "/health").status, 200) << "nothing is left over";
 }
 
 TEST_F(Connections, SlowRequestsAreClosed) {

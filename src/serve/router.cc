@@ -105,6 +105,35 @@ std::string_view KeyOf(const HttpRequest& request) {
   return request.header("x-api-key");
 }
 
+// "name" of "name:80" and "[::1]:80", in lower case.
+std::string HostName(std::string_view host) {
+  if (host.starts_with('[')) host = host.substr(0, host.find(']') + 1);
+  else host = host.substr(0, host.find(':'));
+  while (host.ends_with('.')) host.remove_suffix(1);
+  std::string name(host);
+  std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return name;
+}
+
+bool IsAddress(std::string_view name) {
+  return name.starts_with('[') || name.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
+// A server of this machine only, without keys, answers to no other name: else a web page could have its own name resolve to 127.0.0.1
+// and read what it likes as its own origin (DNS rebinding). Pages cannot choose addresses or localhost.
+std::optional<ApiError> CheckHost(const ServeContext& context, const HttpRequest& request) {
+  const ServeOptions& options = context.options;
+  if (context.tenants || !(options.host == "localhost" || options.host == "::1" || options.host.starts_with("127."))) return std::nullopt;
+  const std::string_view sent = request.header("host");
+  const std::string name = HostName(sent);
+  if (sent.empty() || name == "localhost" || name.ends_with(".localhost") || IsAddress(name)) return std::nullopt;
+  for (const std::string& host : options.hosts) {
+    if (host == "*" || HostName(host) == name) return std::nullopt;
+  }
+  return ApiError{403, "this server has no keys and answers only to localhost and addresses; found Host: " + std::string(sent) +
+                  ". If it is to have that name, start it with --allow-host", "", "host_not_allowed"};
+}
+
 // Who asks, and whether the route is open to them. With keys every route but /health (and those that the operator
 // opened) is closed; admin routes need the admin key, which opens all others too.
 std::optional<ApiError> Authorise(ServeContext& context, HttpRequest* request) {
@@ -162,11 +191,12 @@ HttpHeaders CorsHeaders(const std::string& allowed, std::string_view origin) {
 }
 
 // "application/json" or "application/json; charset=utf-8", in any case. Nothing said is taken for JSON; what a
-// browser's form may send without asking (text/plain, form data) is not.
-bool SaysJson(std::string_view content_type) {
+// browser's form may send without asking (text/plain, form data) is not, nor what says nothing and comes from a page.
+bool SaysJson(const HttpRequest& request) {
+  std::string_view content_type = request.header("content-type");
   content_type = content_type.substr(0, content_type.find(';'));
   while (!content_type.empty() && content_type.back() == ' ') content_type.remove_suffix(1);
-  if (content_type.empty()) return true;
+  if (content_type.empty()) return request.header("origin").empty();
   std::string lower(content_type);
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
@@ -227,6 +257,7 @@ void Route(ServeContext& context, WorkerPool& workers, HttpRequest request,
     return e.method == method && Matches(e, request.path);
   });
   if (endpoint != std::end(kEndpoints)) record->route = endpoint->path;
+  if (auto error = CheckHost(context, request)) return refuse(*error);
   if (!preflight) {
     if (auto error = Authorise(context, &request)) return refuse(*error);
   }
@@ -249,8 +280,9 @@ void Route(ServeContext& context, WorkerPool& workers, HttpRequest request,
     response.headers.emplace_back("Allow", methods);
     return writer->Send(std::move(response));
   }
-  if (method == "POST" && !SaysJson(request.header("content-type"))) {
-    return refuse({415, "Content-Type is " + std::string(request.header("content-type")) + "; send application/json",
+  if (method == "POST" && !SaysJson(request)) {
+    const std::string_view sent = request.header("content-type");
+    return refuse({415, "Content-Type is " + std::string(sent.empty() ? "missing" : sent) + "; send application/json",
                    "", "unsupported_media_type"});
   }
   if (endpoint->runs_on == RunsOn::kIo) return endpoint->fn(context, std::move(request), std::move(writer));

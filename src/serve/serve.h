@@ -24,6 +24,7 @@ struct ServeOptions {
   int port = 8080;                          // 0: any free one, see Server::port()
   std::string name = "model";               // what `model` of a request must say
   std::string root;                         // /v1/models: where the model came from; "": the name
+  std::vector<std::string> hosts;           // see CheckHost in router.cc; "*": any
   std::string cors;                         // origin that browsers may call from, "*" for any; "": none
   bool lenient_fields = false;              // fields that are not known or not honoured are logged, not refused
   std::string api_keys_file;                // tenants.h; "": everybody may call

@@ -399,6 +399,59 @@ TEST_F(Endpoints, RequestIds) {
   EXPECT_NE(Call("GET", "/health", "", "X-Request-Id: a" + longest + "\r\n").header("x-request-id"), "a" + longest);
 }
 
+// A name that a web page may have chosen (DNS rebinding) opens nothing.
+TEST_F(Endpoints, OnlyNamesOfThisMachine) {
+  ServeOptions options;
+  options.hosts = {"Box.example", "test"};
+  const auto host = [&](const std::string& name, const std::string& path = "/v1/models", const std::string& more = "") {
+    TestClient client(port());
+    client.Send("GET " + path + " HTTP/1.1\r\nHost: " + name + "\r\n" + more + "\r\n");
+    return client.ReadResponse().status;
+  };
+  Start(options);
+  for (const char* name : {"localhost", "localhost:8080", "LOCALHOST", "localhost.", "a.localhost:1", "127.0.0.1:8080", "10.0.0.5", "[::1]:8080", "[fe80::1]",
+                           "", "box.example", "BOX.EXAMPLE:99"}) {
+    EXPECT_EQ(host(name), 200) << name;
+  }
+  for (const char* name : {"evil.example", "evil.example:8080", "localhost.evil.example", "evil-localhost", "127.0.0.1.evil.example", "box.example.evil",
+                           "1.2.3.4a", "evil.example#localhost", "evil.example.", "box"}) {
+    for (const char* path : {"/v1/models", "/", "/health", "/metrics", "/admin/models", "/none"}) EXPECT_EQ(host(name, path), 403) << name << path;
+    // A target that names a host does not make Host say something else.
+    EXPECT_EQ(host(name, "http://localhost/v1/models"), 403) << name;
+  }
+  const ClientResponse refused = Call("POST", kChat, ChatBody("x"), "Host: evil.example\r\n");
+  EXPECT_EQ(refused.status, 400) << "two Host headers";
+  options.hosts = {"*"};
+  Start(options);
+  EXPECT_EQ(host("evil.example"), 200);
+  // With keys a page has none; on an address of others names are the operator's business.
+  options.hosts = {"test"};
+  options.api_keys_file = WriteFile("keys", "a: key-of-a-123\n");
+  Start(options);
+  EXPECT_EQ(host("evil.example"), 401);
+  EXPECT_EQ(host("evil.example", "/v1/models", "X-Api-Key: key-of-a-123\r\n"), 200);
+  options.api_keys_file = "";
+  options.host = "0.0.0.0";
+  Start(options);
+  EXPECT_EQ(host("evil.example"), 200);
+}
+
+// A page may send bytes of no type to any address without asking; they are not taken for JSON.
+TEST_F(Endpoints, PagesMustSayWhatTheySend) {
+  Start();
+  const auto post = [&](const std::string& headers) {
+    TestClient client(port());
+    const std::string body = ChatBody("x");
+    client.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: t\r\n" + headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+    return client.ReadResponse().status;
+  };
+  EXPECT_EQ(post(""), 200);
+  EXPECT_EQ(post("Origin: http://evil.example\r\n"), 415);
+  EXPECT_EQ(post("Origin: null\r\n"), 415);
+  EXPECT_EQ(post("Origin: http://evil.example\r\nContent-Type: text/plain\r\n"), 415);
+  EXPECT_EQ(post("Origin: http://t\r\nContent-Type: application/json\r\n"), 200) << "the server's own page";
+}
+
 TEST_F(Endpoints, CorsIsOffUnlessAsked) {
   Start();
   const std::string origin = "Origin: http://page\r\nAccess-Control-Request-Method: POST\r\n";

@@ -39,6 +39,7 @@ class ServerTest : public testing::Test {
       chat_template = std::make_shared<const ChatTemplate>(*made);
     }
     options.port = 0;
+    if (options.hosts.empty()) options.hosts = {"t", "test"};  // what TestClient sends
     options.name = "fake/model";
     Runtime runtime;
     runtime.log = &log_;
