@@ -306,7 +306,10 @@ std::string CheckEntry(const SafetensorsEntry& entry) {
 
 }  // namespace
 
-bool IsSafetensorsType(DType type) { return Info(type).ggml_id < 0 || !IsBlock(type); }
+bool IsSafetensorsType(DType type) {
+  const int id = Info(type).ggml_id;
+  return id == -1 || (id >= 0 && !IsBlock(type));
+}
 
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text, uint64_t buffer_bytes,
                                                  const std::string& path) {

@@ -96,6 +96,7 @@ TEST(Safetensors, EachFaultHasItsError) {
       {one("F4", "3", 0, 2), 2, "rows that do not fill whole bytes, wanted a last dimension that is a multiple of 2"},
       {one("F6_E2M3", "2,2", 0, 3), 3, "multiple of 4"},
       {one("Q4_0", "32", 0, 18), 18, "is 'Q4_0', wanted one that safetensors has"},
+      {one("NF4", "32", 0, 18), 18, "is 'NF4', wanted one that safetensors has"},
       {one("F33", "1", 0, 4), 4, "dtype of tensor 't' is 'F33'"},
       {one("F32", "4294967296,4294967296", 0, 8), 8, "more than 2^63 bytes"},
       {one("F32", "4294967296,4294967296,0", 0, 0), 0, "more than 2^63 bytes"},

@@ -18,7 +18,7 @@ struct DTypeInfo {
   std::string_view name;   // "Q4_0", "BF16": as GGUF and safetensors write it
   uint32_t block_elements; // elements a block holds; 1 for plain types
   uint32_t block_bytes;
-  int ggml_id;             // type id in GGUF, -1 if GGUF has none
+  int ggml_id;             // type id in GGUF; -1: only in safetensors, -2: in no file
 };
 
 const DTypeInfo& Info(DType type);

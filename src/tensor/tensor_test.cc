@@ -30,6 +30,7 @@ TEST(DType, NamesRoundTrip) {
   EXPECT_EQ(DTypeFromName("Q4_K"), DType::kQ4_K);
   EXPECT_EQ(DTypeFromName("F8_E4M3"), DType::kF8_E4M3);
   EXPECT_FALSE(DTypeFromName("q4_k"));
+  EXPECT_EQ(Info(DType::kNF4).ggml_id, -2) << "in no file";
 }
 
 TEST(TensorView, RowsAndSlices) {

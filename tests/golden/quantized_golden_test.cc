@@ -70,7 +70,7 @@ const std::map<std::string, Wanted>& WantedOf() {
       {"ct-fp8-block", {DType::kQ8_0, DType::kF32}},
       {"ct-nvfp4a16", {DType::kQ8_0, DType::kF32}},
       {"ct-mxfp4a16", {DType::kMXFP4, DType::kMXFP4}},
-      {"bnb-nf4-dq", {DType::kQ8_0, DType::kF32}},
+      {"bnb-nf4-dq", {DType::kNF4, DType::kF32}},
       {"bnb-int8", {DType::kQ8_0, DType::kF32}},
   };
   return wanted;

@@ -129,6 +129,14 @@ void Block(const BlockIQ4_NL& b, float* y) {
   }
 }
 
+void Block(const BlockNF4& b, float* y) {
+  const float d = F16ToF32(b.d);
+  for (int j = 0; j < 16; ++j) {
+    y[j] = d * static_cast<float>(kNf4Values[b.qs[j] & 15]);
+    y[j + 16] = d * static_cast<float>(kNf4Values[b.qs[j] >> 4]);
+  }
+}
+
 void Block(const BlockIQ4_XS& b, float* y) {
   const float d = F16ToF32(b.d);
   for (int g = 0; g < 8; ++g) {
@@ -181,7 +189,8 @@ bool CanDequantize(DType type) {
   switch (type) {
     case DType::kF32: case DType::kF16: case DType::kBF16: case DType::kQ8_0: case DType::kQ4_0: case DType::kQ4_1:
     case DType::kQ5_0: case DType::kQ5_1: case DType::kQ2_K: case DType::kQ3_K: case DType::kQ4_K: case DType::kQ5_K:
-    case DType::kQ6_K: case DType::kIQ4_NL: case DType::kIQ4_XS: case DType::kMXFP4: case DType::kTQ2_0: return true;
+    case DType::kQ6_K: case DType::kIQ4_NL: case DType::kIQ4_XS: case DType::kMXFP4: case DType::kTQ2_0:
+    case DType::kNF4: return true;
     default: return false;
   }
 }
@@ -205,6 +214,7 @@ void DequantizeRow(DType type, const std::byte* row, int64_t elements, float* ou
     case DType::kIQ4_NL: return Blocks<BlockIQ4_NL>(row, elements, 32, out);
     case DType::kIQ4_XS: return Blocks<BlockIQ4_XS>(row, elements, 256, out);
     case DType::kMXFP4: return Blocks<BlockMXFP4>(row, elements, 32, out);
+    case DType::kNF4: return Blocks<BlockNF4>(row, elements, 32, out);
     case DType::kTQ2_0: return Blocks<BlockTQ2_0>(row, elements, 256, out);
     default: HONE_CHECK(false, "no dequantisation for this type; ask CanDequantize first");
   }

@@ -11,7 +11,7 @@
 
 namespace hone {
 
-// F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K .. Q6_K, IQ4_NL, IQ4_XS, MXFP4, TQ2_0.
+// F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K .. Q6_K, IQ4_NL, IQ4_XS, MXFP4, TQ2_0, NF4.
 bool CanDequantize(DType type);
 
 // Writes `elements` floats. `row` may have any alignment. Thread-safe, allocates nothing.

@@ -80,6 +80,21 @@ TEST(Dequantize, ExponentsOfMxfp4) {
   }
 }
 
+// Against the levels that bitsandbytes writes: each within half a step.
+TEST(Dequantize, LevelsOfNf4) {
+  const float levels[16] = {-1.0f,         -0.69619280f,  -0.52507305f, -0.39491749f, -0.28444138f, -0.18477343f,
+                            -0.091050036f, 0.0f,          0.0795803f,   0.1609302f,   0.2461123f,   0.33791524f,
+                            0.44070983f,   0.562617f,     0.72295684f,  1.0f};
+  BlockNF4 block{F32ToF16(1.0f), {}};
+  for (int j = 0; j < 16; ++j) block.qs[j] = static_cast<uint8_t>(j | (15 - j) << 4);
+  float out[32];
+  DequantizeRow(DType::kNF4, reinterpret_cast<const std::byte*>(&block), 32, out);
+  for (int j = 0; j < 16; ++j) {
+    EXPECT_NEAR(out[j], levels[j] * kNf4Steps, 0.5) << j;
+    EXPECT_EQ(out[16 + j], out[15 - j]) << j;
+  }
+}
+
 TEST(Dequantize, SmallestSignedByte) {
   BlockQ8_0 block{F32ToF16(0.5f), {-128, 127}};
   float out[32];

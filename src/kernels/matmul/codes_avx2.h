@@ -91,6 +91,7 @@ inline void Codes2(const uint8_t* in, uint8_t* out) {
 }
 
 inline void CodesIq4(const uint8_t* in, uint8_t* out) { CodesTable(in, kIq4Codes, out); }
+inline void CodesNf4(const uint8_t* in, uint8_t* out) { CodesTable(in, kNf4Codes, out); }
 inline void CodesMxfp4(const uint8_t* in, uint8_t* out) { CodesTable(in, kMxfp4Codes, out); }
 
 }  // namespace

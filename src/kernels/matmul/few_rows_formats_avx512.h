@@ -19,11 +19,13 @@ inline void Quads4(const uint8_t* in, int l, __m512i c[2]) {
   c[0] = _mm512_and_si512(plane, Bytes(15));
   c[1] = _mm512_and_si512(_mm512_srli_epi16(plane, 4), Bytes(15));
 }
-inline void QuadsIq4(const uint8_t* in, int l, __m512i c[2]) {
-  const __m512i table = _mm512_broadcast_i32x4(LoadBytes(kIq4Codes));
+inline void QuadsTable(const uint8_t* in, int l, const uint8_t* table16, __m512i c[2]) {
+  const __m512i table = _mm512_broadcast_i32x4(LoadBytes(table16));
   Quads4(in, l, c);
   for (int j = 0; j < 2; ++j) c[j] = _mm512_shuffle_epi8(table, c[j]);
 }
+inline void QuadsIq4(const uint8_t* in, int l, __m512i c[2]) { QuadsTable(in, l, kIq4Codes, c); }
+inline void QuadsNf4(const uint8_t* in, int l, __m512i c[2]) { QuadsTable(in, l, kNf4Codes, c); }
 inline void Quads5(const uint8_t* in, int l, __m512i c[2]) {
   const __m512i high = LoadPlane(in + 256);
   Quads4(in, l, c);
@@ -95,6 +97,7 @@ using Q4_1Few = Format<1, 4, 32, true, 64, Quads4, TwoHalves>;
 using Q5_0Few = Format<1, 5, 32, false, 32, Quads5, OneHalf>;
 using Q8_0Few = Format<1, 8, 32, false, 32, Quads8, OneHalf>;
 using Iq4NlFew = Format<1, 4, 32, false, 32, QuadsIq4, OneHalf>;
+using Nf4Few = Format<1, 4, 32, false, 32, QuadsNf4, OneHalf>;
 using Q4_KFew = Format<8, 4, 32, true, 256, Quads4, ScalesOfSix>;
 using Q5_KFew = Format<8, 5, 32, true, 256, Quads5, ScalesOfSix>;
 using Q6_KFew = Format<8, 6, 16, false, 288, Quads6, SixteenSigned>;

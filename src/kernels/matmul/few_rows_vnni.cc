@@ -156,6 +156,7 @@ void FewRowsQ4_1Vnni(const FewRowsTile& t) { Rows<Q4_1Few>(t); }
 void FewRowsQ5_0Vnni(const FewRowsTile& t) { Rows<Q5_0Few>(t); }
 void FewRowsQ8_0Vnni(const FewRowsTile& t) { Rows<Q8_0Few>(t); }
 void FewRowsIQ4_NLVnni(const FewRowsTile& t) { Rows<Iq4NlFew>(t); }
+void FewRowsNF4Vnni(const FewRowsTile& t) { Rows<Nf4Few>(t); }
 void FewRowsQ4_KVnni(const FewRowsTile& t) { Rows<Q4_KFew>(t); }
 void FewRowsQ5_KVnni(const FewRowsTile& t) { Rows<Q5_KFew>(t); }
 void FewRowsQ6_KVnni(const FewRowsTile& t) { Rows<Q6_KFew>(t); }

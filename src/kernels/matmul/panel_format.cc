@@ -97,6 +97,7 @@ void FifthBits(const uint8_t (&qh)[4], uint8_t* codes) {
 void Extract(const BlockQ4_0& b, uint8_t* codes) { Nibbles32(b.qs, codes); }
 void Extract(const BlockQ4_1& b, uint8_t* codes) { Nibbles32(b.qs, codes); }
 void Extract(const BlockIQ4_NL& b, uint8_t* codes) { Nibbles32(b.qs, codes); }
+void Extract(const BlockNF4& b, uint8_t* codes) { Nibbles32(b.qs, codes); }
 void Extract(const BlockMXFP4& b, uint8_t* codes) { Nibbles32(b.qs, codes); }
 void Extract(const BlockQ5_0& b, uint8_t* codes) { Nibbles32(b.qs, codes), FifthBits(b.qh, codes); }
 void Extract(const BlockQ5_1& b, uint8_t* codes) { Nibbles32(b.qs, codes), FifthBits(b.qh, codes); }
@@ -251,6 +252,7 @@ constexpr PanelFormat kFormats[] = {
     {DType::kQ5_0, 32, 32, 5, 16, false, PackChunks<BlockQ5_0, 32, 5>},
     {DType::kQ5_1, 32, 32, 5, 0, true, PackChunks<BlockQ5_1, 32, 5>},
     {DType::kIQ4_NL, 32, 32, 8, 128, false, PackChunks<BlockIQ4_NL, 32, 4>},
+    {DType::kNF4, 32, 32, 8, 128, false, PackChunks<BlockNF4, 32, 4>},
     {DType::kMXFP4, 32, 32, 5, 12, false, PackChunks<BlockMXFP4, 32, 4>},
     {DType::kQ2_K, 256, 16, 2, 0, true, PackChunks<BlockQ2_K, 256, 2>},
     {DType::kQ3_K, 256, 16, 3, 4, false, PackChunks<BlockQ3_K, 256, 3>},

@@ -20,7 +20,7 @@
 //
 // Scales, each vector over the 16 rows (f16 vectors take 32 bytes, byte vectors 16):
 //
-//   Q4_0 Q5_0 Q8_0 IQ4_NL TQ2_0   f16 d                 Q4_1 Q5_1   f16 d, f16 m            MXFP4   u8 e
+//   Q4_0 Q5_0 Q8_0 IQ4_NL NF4 TQ2_0   f16 d             Q4_1 Q5_1   f16 d, f16 m            MXFP4   u8 e
 //   Q4_K Q5_K   8 x [sc_i & 15 | (m_i & 15) << 4], 4 x [sc_i >> 4 | (m_i >> 4) << 2 | (sc_i+4 >> 4) << 4 | (m_i+4 >> 4) << 6], f16 d, dmin
 //   Q6_K        16 x i8 scale, f16 d
 //   Q2_K        16 x [scale | min << 4], f16 d, dmin

@@ -19,7 +19,8 @@ inline float RandomNormal(Rng& rng) {  // Box and Muller
 // Offsets of the f16 fields of a block.
 inline std::vector<int> HalfOffsets(DType type) {
   switch (type) {
-    case DType::kQ8_0: case DType::kQ4_0: case DType::kQ5_0: case DType::kIQ4_NL: case DType::kIQ4_XS: return {0};
+    case DType::kQ8_0: case DType::kQ4_0: case DType::kQ5_0: case DType::kIQ4_NL: case DType::kIQ4_XS:
+    case DType::kNF4: return {0};
     case DType::kQ4_1: case DType::kQ5_1: case DType::kQ4_K: case DType::kQ5_K: return {0, 2};
     case DType::kQ2_K: return {80, 82};
     case DType::kQ3_K: return {108};

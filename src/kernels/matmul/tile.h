@@ -107,9 +107,10 @@ using RoundRowFn = void (*)(const float* x, int64_t k, const RoundedRow& to);
 constexpr float kSmallestAmax = 1e-30f;
 constexpr int kDigits = 255, kOneTermSteps = 127, kTwoTermSteps = 127 * kDigits + 127;
 
-// u8 codes of the non-linear 4-bit tables: value + 128 and value + 12, so that code - offset is the value.
+// u8 codes of the non-linear 4-bit tables: value + 128 (IQ4_NL, NF4) and value + 12, so that code - offset is the value.
 constexpr int kIq4Offset = 128, kMxfp4Offset = 12;
 constexpr uint8_t kIq4Codes[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+constexpr uint8_t kNf4Codes[16] = {4, 42, 63, 79, 93, 105, 117, 128, 138, 148, 159, 170, 183, 198, 218, 252};
 constexpr uint8_t kMxfp4Codes[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 // How far ahead bytes are asked for: about half a microsecond of one core's share of memory bandwidth, several latencies. Measured:

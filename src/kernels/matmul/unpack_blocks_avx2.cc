@@ -1,4 +1,4 @@
-// Formats of 32 elements a block: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4. AVX2.
+// Formats of 32 elements a block: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, NF4, MXFP4. AVX2.
 #include "kernels/matmul/codes_avx2.h"
 
 namespace hone {
@@ -49,6 +49,10 @@ void UnpackQ5_1Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t*
 }
 void UnpackIQ4_NLAvx2(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
   Blocks<4, false, CodesIq4>(chunks, k, ahead, codes, scales, mins);
+}
+
+void UnpackNF4Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<4, false, CodesNf4>(chunks, k, ahead, codes, scales, mins);
 }
 
 void UnpackMXFP4Avx2(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float*) {

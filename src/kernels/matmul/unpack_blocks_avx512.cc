@@ -1,4 +1,4 @@
-// Formats of 32 elements a block: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4. AVX-512.
+// Formats of 32 elements a block: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, NF4, MXFP4. AVX-512.
 #include "kernels/matmul/codes_avx512.h"
 
 namespace hone {
@@ -24,6 +24,9 @@ inline void Blocks(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* c
 inline void CodesIq4(const uint8_t* in, uint8_t* out) {
   CodesTable(in, _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Codes))), out);
 }
+inline void CodesNf4(const uint8_t* in, uint8_t* out) {
+  CodesTable(in, _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kNf4Codes))), out);
+}
 inline void CodesMxfp4(const uint8_t* in, uint8_t* out) {
   CodesTable(in, _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kMxfp4Codes))), out);
 }
@@ -47,6 +50,10 @@ void UnpackQ5_1Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_
 }
 void UnpackIQ4_NLAvx512(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
   Blocks<4, false, CodesIq4>(chunks, k, ahead, codes, scales, mins);
+}
+
+void UnpackNF4Avx512(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
+  Blocks<4, false, CodesNf4>(chunks, k, ahead, codes, scales, mins);
 }
 
 void UnpackMXFP4Avx512(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float*) {

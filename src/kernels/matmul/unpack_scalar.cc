@@ -100,6 +100,11 @@ void UnpackIQ4_NLScalar(const uint8_t* chunks, int k, const uint8_t*, uint8_t* c
   for (int g = 0; g < k / 32; ++g) Lookup(kIq4Codes, codes + g * kGroupCodes);
 }
 
+void UnpackNF4Scalar(const uint8_t* chunks, int k, const uint8_t*, uint8_t* codes, float* scales, float* mins) {
+  Blocks(chunks, k, 4, false, codes, scales, mins);
+  for (int g = 0; g < k / 32; ++g) Lookup(kNf4Codes, codes + g * kGroupCodes);
+}
+
 void UnpackMXFP4Scalar(const uint8_t* chunk, int k, const uint8_t*, uint8_t* codes, float* scales, float*) {
   for (; k > 0; k -= 32, codes += kGroupCodes, scales += kPanelRows) {
     Group(chunk, 4, codes);

@@ -1,8 +1,8 @@
 // bitsandbytes: NF4 and FP4, two codes of a table of 16 a byte, the high half first, in blocks that run over the flattened
-// matrix, whose largest magnitudes may be codes themselves (double quantisation). Where blocks are whole
-// 32s of a row FP4, whose levels but one are whole 12ths, keeps its codes in Q5_0. And LLM.int8(): signed bytes with one
-// largest magnitude a row. The outliers that LLM.int8() multiplies apart are columns of activations, not of the file:
-// hone's activations stay as they are, so there is nothing to take apart.
+// matrix, whose largest magnitudes may be codes themselves (double quantisation). They keep their codes where blocks are
+// whole 32s of a row: NF4 in the type of that name, FP4, whose levels but one are whole 12ths, in Q5_0. And LLM.int8():
+// signed bytes with one largest magnitude a row. The outliers that LLM.int8() multiplies apart are columns of activations,
+// not of the file: hone's activations stay as they are, so there is nothing to take apart.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -90,7 +90,10 @@ class Codes4 final : public QuantizedMatrix {
     codes_ = codes->view.as<uint8_t>();
     stored_ = fmt::format("bitsandbytes {}, blocks of {}", kind == "nf4" ? "NF4" : "FP4", block_);
     type_ = RoundedType(columns_);
-    if (columns_ % 32 == 0 && block_ % 32 == 0 && IsFp4()) type_ = DType::kQ5_0;
+    if (columns_ % 32 == 0 && block_ % 32 == 0) {
+      if (Holds(kNf4Values, kNf4Steps, 0.5f)) type_ = DType::kNF4;
+      if (Holds(kFp4Values, 12, 0.1f)) type_ = DType::kQ5_0;
+    }
     return {};
   }
 
@@ -109,18 +112,18 @@ class Codes4 final : public QuantizedMatrix {
   // FP4's levels times 12; the second, 1/16 of a step, becomes 0.
   static constexpr int8_t kFp4Values[16] = {0, 0, 8, 12, 4, 6, 2, 3, 0, 0, -8, -12, -4, -6, -2, -3};
 
-  // Whether the file's table is the usual one.
-  bool IsFp4() const {
+  // Whether each level of the file's table, in `steps` to 1, is that close to its value of this one.
+  bool Holds(const int8_t (&values)[16], float steps, float close) const {
     for (int i = 0; i < 16; ++i) {
-      if (!(std::fabs(map_[i] * 12 - static_cast<float>(kFp4Values[i])) <= 0.1f)) return false;
+      if (!(std::fabs(map_[i] * steps - static_cast<float>(values[i])) <= close)) return false;
     }
     return true;
   }
 
   Result<void> Encode(int64_t first, int64_t count, DType type, std::byte* out) const override {
-    if (type != DType::kQ5_0) return QuantizedMatrix::Encode(first, count, type, out);
-    for (int64_t i = first * columns_; i < (first + count) * columns_; i += 32, out += sizeof(BlockQ5_0)) {
-      const float scale = Largest(i / block_) / 12;
+    if (type != DType::kNF4 && type != DType::kQ5_0) return QuantizedMatrix::Encode(first, count, type, out);
+    for (int64_t i = first * columns_; i < (first + count) * columns_; i += 32, out += Info(type).block_bytes) {
+      const float scale = Largest(i / block_) / (type == DType::kNF4 ? kNf4Steps : 12);
       if (!(std::fabs(scale) < 65520)) {  // NaN too
         return InvalidInput(fmt::format("the largest magnitude of row {}, block {} is {}; wanted a finite number that F16 holds. The "
                                         "file is damaged, or was made from a model with NaN or infinities",
@@ -130,6 +133,12 @@ class Codes4 final : public QuantizedMatrix {
       for (int j = 0; j < 32; j += 2) {
         const uint8_t pair = codes_[(i + j) / 2];
         codes[j] = pair >> 4, codes[j + 1] = pair & 15;
+      }
+      if (type == DType::kNF4) {
+        BlockNF4 block{.d = F32ToF16(scale), .qs = {}};
+        for (int j = 0; j < 16; ++j) block.qs[j] = static_cast<uint8_t>(codes[j] | codes[j + 16] << 4);
+        std::memcpy(out, &block, sizeof(block));
+        continue;
       }
       BlockQ5_0 block{.d = F32ToF16(scale), .qh = {}, .qs = {}};
       uint32_t high = 0;

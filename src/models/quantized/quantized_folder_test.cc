@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -333,6 +334,35 @@ TEST_F(QuantizedFolderTest, DamagedBitsandbytesIsNamed) {
   EXPECT_SAYS(ErrorOf(config, fp4), "nested_blocksize");
   fp4.erase("m.weight.absmax");
   EXPECT_SAYS(ErrorOf(config, fp4), "m.weight.absmax is missing");
+}
+
+// NF4 runs as the type of that name wherever it can: its levels, whatever wrote them, in blocks of whole 32s.
+TEST_F(QuantizedFolderTest, Nf4KeepsItsCodes) {
+  const float levels[16] = {-1.0f,         -0.69619280f,  -0.52507305f, -0.39491749f, -0.28444138f, -0.18477343f,
+                            -0.091050036f, 0.0f,          0.0795803f,   0.1609302f,   0.2461123f,   0.33791524f,
+                            0.44070983f,   0.562617f,     0.72295684f,  1.0f};
+  const auto folder = [&](int64_t block, float last) {
+    const std::string text = R"({"blocksize": )" + std::to_string(block) + R"(, "shape": [32, 64]})";
+    return Folder{{"m.weight", {DType::kU8, Shape{kRows * kColumns / 2, 1}, [](int64_t i) { return static_cast<uint32_t>(i * 37) & 255; }}},
+                  {"m.weight.absmax", {DType::kF32, Shape{kRows * kColumns / block}, [](int64_t i) { return std::bit_cast<uint32_t>(0.5f + 0.125f * static_cast<float>(i % 5)); }}},
+                  {"m.weight.quant_map", {DType::kF32, Shape{16}, [=](int64_t i) { return std::bit_cast<uint32_t>(i == 15 ? last : levels[i]); }}},
+                  {"m.weight.quant_state.bitsandbytes__nf4",
+                   {DType::kU8, Shape{static_cast<int64_t>(text.size())}, [text](int64_t i) { return static_cast<uint8_t>(text[i]); }}}};
+  };
+  const struct {
+    int64_t block;
+    float last;
+    DType type;
+  } cases[] = {{64, 1, DType::kNF4}, {32, 1, DType::kNF4}, {128, 1, DType::kNF4}, {16, 1, DType::kQ8_0}, {64, 0.98f, DType::kQ8_0}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.block);
+    const auto matrix = Open(R"({"quant_method": "bitsandbytes"})", folder(one.block, one.last));
+    ASSERT_TRUE(matrix.has_value() && *matrix != nullptr);
+    EXPECT_EQ((*matrix)->type(false), one.type);
+    EXPECT_EQ((*matrix)->type(true), DType::kF32);
+    // Half a step of 124.12 to 1, and the scale as F16; Q8_0 has 127.
+    EXPECT_LE(ErrorOfType(**matrix, false), 0.5 / 124.12 + 0x1.0p-11);
+  }
 }
 
 // Folders of every format with tensors taken away, of other types and shapes, of random numbers, and odd settings: an error or a
