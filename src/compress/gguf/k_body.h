@@ -12,9 +12,26 @@ constexpr int kSuper = 256;
 constexpr int kChunkSupers = 4;  // super-blocks searched at a time, so that all lanes are used
 constexpr int kChunk = kSuper * kChunkSupers;
 
-inline void ForChunks(int64_t n, auto&& fn) {  // fn(first super-block, how many)
-  for (int64_t b = 0; b < n / kSuper; b += kChunkSupers) {
-    fn(b, static_cast<int>(n / kSuper - b < kChunkSupers ? n / kSuper - b : kChunkSupers));
+// fn(first super-block, how many)
+inline void ForChunks(int64_t n, auto&& fn, int64_t most = kChunkSupers) {
+  for (int64_t b = 0; b < n / kSuper; b += most) fn(b, static_cast<int>(n / kSuper - b < most ? n / kSuper - b : most));
+}
+
+// weights = importance * sqrt(spread + x^2), spread being `factor` times the mean square of a super-block. Each sum is
+// formed in order, so four of them run side by side.
+inline void WeighSupers(const float* x, const float* importance, float factor, int supers, float* weights) {
+  for (int b = 0; b < supers; b += 4) {
+    const int count = supers - b < 4 ? supers - b : 4;
+    const float* from[4];
+    for (int s = 0; s < 4; ++s) from[s] = x + (b + (s < count ? s : 0)) * kSuper;
+    float sum[4] = {};
+    for (int i = 0; i < kSuper; ++i) {
+      for (int s = 0; s < 4; ++s) sum[s] += from[s][i] * from[s][i];
+    }
+    for (int s = 0; s < count; ++s) {
+      const int at = (b + s) * kSuper;
+      WeighByImportance(x + at, importance + at, factor * sum[s] / kSuper, kSuper, weights + at);
+    }
   }
 }
 
@@ -54,10 +71,7 @@ void QuantizeRowQ2_K(const float* x, int64_t n, const float* importance, std::by
   ForChunks(n, [&](int64_t first, int count) {
     const float* xs = x + first * kSuper;
     if (importance != nullptr) {
-      for (int b = 0; b < count; ++b) {
-        const float spread = SumOfSquares(xs + b * kSuper, kSuper) / kSuper;
-        WeighByImportance(xs + b * kSuper, importance + (first + b) * kSuper, spread, kSuper, weights + b * kSuper);
-      }
+      WeighSupers(xs, importance + first * kSuper, 1, count, weights);
       SearchScaleAndMin<16>(3, kImportanceGrid, xs, weights, 16 * count, scales, mins, codes);
     } else {
       for (int i = 0; i < count * kSuper; ++i) weights[i] = std::fabs(xs[i]);
@@ -95,58 +109,52 @@ void QuantizeRowQ2_K(const float* x, int64_t n, const float* importance, std::by
   });
 }
 
+// Scales of scales are searched a super-block a lane: chunks have as many as there are lanes.
 void QuantizeRowQ3_K(const float* x, int64_t n, const float* importance, std::byte* out) {
+  constexpr int kSupers = 16;
   BlockQ3_K* blocks = reinterpret_cast<BlockQ3_K*>(out);
-  float weights[kChunk], scales[16 * kChunkSupers], sums[16];
-  uint8_t codes[kChunk];
-  ForChunks(n, [&](int64_t first, int count) {
+  float weights[kSupers * kSuper], scales[16 * kSupers], sums[16 * kSupers], d_block[kSupers];
+  uint8_t codes[kSupers * kSuper], ls[16 * kSupers];  // ls: 6 bits, offset by 32
+  const auto chunk = [&](int64_t first, int count) {
     const float* xs = x + first * kSuper;
     if (importance != nullptr) {
-      for (int b = 0; b < count; ++b) {
-        const float spread = 2 * SumOfSquares(xs + b * kSuper, kSuper) / kSuper;
-        WeighByImportance(xs + b * kSuper, importance + (first + b) * kSuper, spread, kSuper, weights + b * kSuper);
-      }
+      WeighSupers(xs, importance + first * kSuper, 2, count, weights);
       SearchScale<16>(4, xs, weights, 16 * count, scales, codes);
+      SumGroups(weights, 16 * count, 16, sums);
+      SearchScale<16>(32, scales, sums, count, d_block, ls);
     } else {
       RefineScale<16>(4, xs, 16 * count, scales, codes);
+      for (int b = 0; b < count; ++b) {
+        const float max = SignedMax(scales + 16 * b, 16), inverse = max != 0 ? -32.0f / max : 0;
+        d_block[b] = max != 0 ? 1 / inverse : 0;
+        for (int j = 16 * b; j < 16 * b + 16; ++j) {
+          const int l = Nearest(inverse * scales[j]);
+          ls[j] = max != 0 ? static_cast<uint8_t>((l < -32 ? -32 : l > 31 ? 31 : l) + 32) : uint8_t{0};
+        }
+      }
     }
     for (int b = 0; b < count; ++b) {
       BlockQ3_K& block = blocks[first + b];
-      const float* scale = scales + 16 * b;
-      uint8_t ls[16] = {};  // 6 bits, offset by 32
-      float d_block = 0;
-      if (importance != nullptr) {
-        SumGroups(weights + b * kSuper, 16, 16, sums);
-        SearchScale<16>(32, scale, sums, 1, &d_block, ls);
-      } else {
-        const float max = SignedMax(scale, 16);
-        if (max != 0) {
-          const float inverse = -32.0f / max;
-          for (int j = 0; j < 16; ++j) {
-            const int l = Nearest(inverse * scale[j]);
-            ls[j] = static_cast<uint8_t>((l < -32 ? -32 : l > 31 ? 31 : l) + 32);
-          }
-          d_block = 1 / inverse;
-        }
-      }
-      block.d = F32ToF16(d_block);
+      block.d = F32ToF16(d_block[b]);
       std::memset(block.scales, 0, sizeof(block.scales));
       uint8_t* code = codes + b * kSuper;
       for (int j = 0; j < 16; ++j) {
-        block.scales[j % 8] |= static_cast<uint8_t>((ls[j] & 15) << (j < 8 ? 0 : 4));
-        block.scales[8 + j % 4] |= static_cast<uint8_t>((ls[j] >> 4) << (2 * (j / 4)));
-        const float d = F16ToF32(block.d) * static_cast<float>(ls[j] - 32);
+        const int l = ls[16 * b + j];
+        block.scales[j % 8] |= static_cast<uint8_t>((l & 15) << (j < 8 ? 0 : 4));
+        block.scales[8 + j % 4] |= static_cast<uint8_t>((l >> 4) << (2 * (j / 4)));
+        const float d = F16ToF32(block.d) * static_cast<float>(l - 32);
         if (d != 0) Recode(xs + b * kSuper + 16 * j, 16, d, 0, -4, 3, code + 16 * j);
       }
-      std::memset(block.hmask, 0, sizeof(block.hmask));
-      for (int j = 0; j < kSuper; ++j) {
-        if (code[j] <= 3) continue;
-        block.hmask[j % 32] |= static_cast<uint8_t>(1 << (j / 32));
-        code[j] = static_cast<uint8_t>(code[j] - 4);
+      uint8_t high[32] = {}, low[kSuper];
+      for (int j = 0; j < 8; ++j) {
+        for (int l = 0; l < 32; ++l) high[l] = static_cast<uint8_t>(high[l] | (code[32 * j + l] >> 2) << j);
       }
-      PackPairs(code, block.qs);
+      for (int j = 0; j < kSuper; ++j) low[j] = code[j] & 3;
+      std::memcpy(block.hmask, high, sizeof(high));
+      PackPairs(low, block.qs);
     }
-  });
+  };
+  ForChunks(n, chunk, kSupers);
 }
 
 // Eight 6-bit scales and mins in 12 bytes.
@@ -176,17 +184,12 @@ inline void QuantizeScaleMinBlocks(const float* x, int64_t n, const float* impor
   uint8_t codes[kChunk];
   ForChunks(n, [&](int64_t first, int count) {
     const float* xs = x + first * kSuper;
-    for (int b = 0; b < count; ++b) {
-      const float* xb = xs + b * kSuper;
-      float* w = weights + b * kSuper;
-      if (importance != nullptr) {
-        const float spread = 2 * SumOfSquares(xb, kSuper) / kSuper;
-        WeighByImportance(xb, importance + (first + b) * kSuper, spread, kSuper, w);
-      } else {
-        for (int j = 0; j < kSuper; j += 32) {
-          const float rms = std::sqrt(SumOfSquares(xb + j, 32) / 32);
-          for (int l = 0; l < 32; ++l) w[j + l] = rms + std::fabs(xb[j + l]);
-        }
+    if (importance != nullptr) {
+      WeighSupers(xs, importance + first * kSuper, 2, count, weights);
+    } else {
+      for (int i = 0; i < count * kSuper; i += 32) {
+        const float rms = std::sqrt(SumOfSquares(xs + i, 32) / 32);
+        for (int l = 0; l < 32; ++l) weights[i + l] = rms + std::fabs(xs[i + l]);
       }
     }
     SearchScaleAndMin<32>(top, importance != nullptr ? kImportanceGrid : plain, xs, weights, 8 * count, scales, mins,
