@@ -2,6 +2,7 @@
 """How fast each type runs beside its original: the table of speeds in docs/quantize.md, remade with one command.
 
   bench/quantize_speed.py MODEL.gguf [--folder FOLDER] [--rows REGEX] [--sets 2] [--hone PROGRAM]
+  bench/quantize_speed.py MODEL.gguf --folder FOLDER --make      # before: only what is to be measured is made
 
 Each GGUF type of MODEL, and each kind of folder of FOLDER (the same model as a Hugging Face folder), is made once and kept in
 --work. Then, --sets times, all are measured one after the other by hone bench (a prompt of 256, decode at context 0), the
@@ -14,7 +15,7 @@ import argparse, json, os, pathlib, re, statistics, subprocess, sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TYPES = ['Q8_0', 'Q6_K', 'Q5_1', 'Q5_0', 'Q5_K_M', 'Q5_K_S', 'Q4_1', 'Q4_0', 'Q4_K_M', 'Q4_K_S', 'IQ4_NL', 'IQ4_XS', 'MXFP4_MOE',
-         'Q3_K_L', 'Q3_K_M', 'Q3_K_S', 'Q2_K', 'Q2_K_S', 'TQ2_0']
+         'Q3_K_L', 'Q3_K_M', 'Q3_K_S', 'Q2_K', 'TQ2_0']
 # Speed depends on what a matrix runs as (docs/models.md), not on how its codes were found: rounded to nearest, quick to make.
 FOLDERS = [('compressed-tensors 4 sym', 'rtn --bits 4 --sym'), ('compressed-tensors 4 asym', 'rtn --bits 4 --asym'),
            ('compressed-tensors 5 sym', 'rtn --bits 5 --sym'), ('compressed-tensors 5 asym', 'rtn --bits 5 --asym'),
@@ -33,6 +34,7 @@ def main():
     parser.add_argument('--folder', help='the same model as a Hugging Face folder; without it folders are left out')
     parser.add_argument('--rows', default='', help='only rows whose name this regular expression finds')
     parser.add_argument('--sets', type=int, default=2)
+    parser.add_argument('--make', action='store_true', help='make the files and measure nothing (the machine may be busy meanwhile)')
     parser.add_argument('--work', default='build/quantize-speed')
     parser.add_argument('--hone', default=str(ROOT / 'build/hone'))
     parser.add_argument('--bench', help='the program that measures, where that is another (a wrapper that keeps the machine quiet)')
@@ -46,18 +48,23 @@ def main():
         if done.returncode != 0: raise RuntimeError(f'{" ".join(map(str, words))}\n{done.stderr.strip()}')
         return done.stdout
 
-    wanted = [(name, work / f'{name}.gguf', args.model, ['--type', name]) for name in TYPES]
+    # MXFP4_MOE is Q8_0 but for experts.
+    wanted = [(name, work / f'{name}.gguf', args.model, ['--type', name, *(['--pure'] if name == 'MXFP4_MOE' else [])]) for name in TYPES]
     if args.folder:
         wanted += [(name, work / file_of(name), args.folder, ['--method', *words.split()]) for name, words in FOLDERS]
     wanted = [row for row in wanted if re.search(args.rows, row[0])]
     for name, path, source, words in wanted:
-        if not path.exists(): run(args.hone, 'quantize', source, path, *words, '--no-measure', '--quiet')
+        if path.exists(): continue
+        print(f'making {name}', file=sys.stderr, flush=True)
+        # --force: what a stopped run left is begun again.
+        run(args.hone, 'quantize', source, path, *words, '--no-measure', '--quiet', '--force')
+    if args.make: return 0
 
     def measured(name, path, key):
         kept = work / f'{file_of(name)}.{key}.json'
         if not kept.exists():
-            bench = json.loads(run(args.bench or args.hone, 'bench', path, '--prefill', 256, '--decode', 16, '--context', 0, '--batch', 1,
-                                   '--rounds', 2, '--json', '--quiet'))
+            bench = json.loads(run(args.bench or args.hone, 'bench', path, '--prefill', 256, '--decode', 24, '--context', 0, '--batch', 1,
+                                   '--rounds', 3, '--json', '--quiet'))
             row = {'bytes': bench['weight_bytes']}
             for r in bench['rows']: row[r['work']] = {'tok_s': r['tok_s'], 'roof_percent': r['roof_percent']}
             kept.write_text(json.dumps(row))

@@ -60,31 +60,33 @@ def speed_row(name, width):
 def file_of(name, width='', group=''): return re.sub(r'\W+', '-', f'{name} {width} {group}'.strip())
 
 
-def print_types(results, speed):
-    """One line a GGUF type; returns how many plain rows are the best of their size."""
-    print('| width | type | bits | plain | GPTQ | mixed | mixed, GPTQ | best of its size: | same best token % | perplexity | decode tok/s, 1B |')
-    print('|--:|---|--:|--:|--:|--:|--:|---|--:|--:|--:|')
+def types_table(results, speed):
+    """One line a GGUF type, and how many plain rows are the best of their size."""
+    lines = ['| width | type | bits | plain | GPTQ | mixed | mixed, GPTQ | best of its size: | same best token % | perplexity | decode tok/s, 1B |',
+             '|--:|---|--:|--:|--:|--:|--:|---|--:|--:|--:|']
     by_name, lost = {r['name']: r for r in results if not r['group']}, 0
     for r in by_name.values():
         if not r['name'].endswith(' plain'): continue
         kind = r['name'][:-6]
         others = {way: by_name[f'{kind} {way}'] for way in ('gptq', 'mixed', 'mixed gptq') if f'{kind} {way}' in by_name}
         cell = {way: f'{o["kld"]:.5f}' for way, o in others.items()}
-        best = min((o for o in others.values() if o['bytes'] <= r['bytes']), key=lambda o: o['kld'], default=r)
+        best = min((o for o in others.values() if round(o['bits'], 2) <= round(r['bits'], 2)), key=lambda o: o['kld'], default=r)
         lost += bool(others) and best['kld'] >= r['kld']
         way = best['name'][len(kind) + 1:].replace('gptq', 'GPTQ').replace('mixed GPTQ', 'mixed, GPTQ')
-        print(f'| {r["width"]} | {kind} | {r["bits"]:.2f} | {r["kld"]:.5f} | {cell.get("gptq", "")} | {cell.get("mixed", "")} | '
-              f'{cell.get("mixed gptq", "")} | {way}, {r["kld"] / best["kld"]:.1f} × | {r["same_top"]:.1f} → {best["same_top"]:.1f} | '
-              f'{r["ppl"]:.2f} → {best["ppl"]:.2f} | {speed(r)} |')
-    return lost
+        gained = f'{way}, {r["kld"] / best["kld"]:.1f} ×' if others else ''
+        both = [f'{r[f]:{form}} → {best[f]:{form}}' if others else f'{r[f]:{form}}' for f, form in (('same_top', '.1f'), ('ppl', '.2f'))]
+        lines.append(f'| {r["width"]} | {kind} | {r["bits"]:.2f} | {r["kld"]:.5f} | {cell.get("gptq", "")} | {cell.get("mixed", "")} | '
+                     f'{cell.get("mixed gptq", "")} | {gained} | {both[0]} | {both[1]} | {speed(r)} |')
+    return '\n'.join(lines), lost
 
 
-def print_folders(results, speed):
-    print('\n| recipe | width | group | bits | divergence | same best token % | perplexity | decode tok/s, 1B |')
-    print('|---|--:|--:|--:|--:|--:|--:|--:|')
+def folders_table(results, speed):
+    lines = ['| recipe | width | group | bits | divergence | same best token % | perplexity | decode tok/s, 1B |',
+             '|---|--:|--:|--:|--:|--:|--:|--:|']
     for r in sorted((r for r in results if r['group']), key=lambda r: (r['width'], r['kld'])):
-        print(f'| {r["name"]} | {r["width"]} | {r["group"]} | {r["bits"]:.2f} | {r["kld"]:.5f} | {r["same_top"]:.1f} | {r["ppl"]:.2f} | '
-              f'{speed(r)} |')
+        lines.append(f'| {r["name"]} | {r["width"]} | {r["group"]} | {r["bits"]:.2f} | {r["kld"]:.5f} | {r["same_top"]:.1f} | '
+                     f'{r["ppl"]:.2f} | {speed(r)} |')
+    return '\n'.join(lines)
 
 
 def main():
@@ -161,8 +163,9 @@ def main():
         return f'{statistics.median(json.loads(open(f).read())["decode"]["tok_s"] for f in files):.1f}' if files else ''
 
     print(f'Original: perplexity {original:.2f}.\n')
-    lost = print_types(results, speed)
-    if any(r['group'] for r in results): print_folders(results, speed)
+    table, lost = types_table(results, speed)
+    print(table)
+    if any(r['group'] for r in results): print('\n' + folders_table(results, speed))
     return 1 if lost else 0
 
 

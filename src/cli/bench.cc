@@ -114,6 +114,7 @@ class BenchCommand : public Command {
     const size_t before = ResidentBytes();
     const double start_s = runtime.clock->Now();
     HONE_TRY(model.checkpoint, OpenModel(path));
+    PrintWarnings("bench", *model.checkpoint);
     model.name = ModelName(path, *model.checkpoint);
     HONE_RETURN_IF_ERROR(CheckMemory(*model.checkpoint, 0));
     ProgressLine progress("loading " + model.name, flags.progress());

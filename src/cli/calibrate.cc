@@ -54,6 +54,7 @@ class CalibrateCommand : public Command {
     const Runtime& runtime = owner->runtime();
     memory_ = AllowedMemory(memory_);
     HONE_TRY(const auto checkpoint, OpenModel(model_));
+    PrintWarnings("calibrate", *checkpoint);
     HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));
     HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint, flags.pre));
     HONE_TRY(const CalibrationText text,

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "cli/input.h"
 #include "cli/model_path.h"
@@ -11,8 +13,13 @@
 namespace hone {
 
 Result<std::string> CalibrationSample() {
-  HONE_TRY(const std::string assets, AssetsFolder());
-  return assets + "/calibration/sample.txt";
+  // Not a constant: g++ 12 would take sums with one of that length for overflows (its bug 105329).
+  const std::string what = fmt::format("hone's calibration sample, which is read where {} names no text", "--calibration");
+  HONE_TRY(const std::string assets, AssetsFolder().Context(what));
+  const std::string sample = assets + "/calibration/sample.txt";
+  std::error_code ignored;
+  if (!std::filesystem::exists(sample, ignored)) return NotFound(fmt::format("{}: {} is not there", what, sample));
+  return sample;
 }
 
 Result<CalibrationText> ReadCalibrationText(const CalibrationFlags& flags, const Tokenizer& tokenizer,

@@ -49,6 +49,7 @@ class ConvertCommand : public Command {
     if (fs::exists(out_, ignored) && !force_) return UsageError(out_ + " exists; --force overwrites it");
     if (fs::equivalent(in_, out_, ignored)) return UsageError("IN and OUT are the same");
     HONE_TRY(const auto checkpoint, OpenModel(in_));
+    PrintWarnings("convert", *checkpoint);
     if (checkpoint->tensors().empty()) return InvalidInput(checkpoint->path() + ": no weights to convert");
     const bool to_gguf = out_.ends_with(".gguf");
     progress_shown_ = flags.progress();

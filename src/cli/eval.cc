@@ -128,6 +128,7 @@ class EvalCommand : public Command {
                                 const CommonFlags& flags) {
     EvalModel loaded;
     HONE_TRY(loaded.checkpoint, OpenModel(path));
+    PrintWarnings("eval", *loaded.checkpoint);
     loaded.name = ModelName(path, *loaded.checkpoint);
     HONE_TRY(const ModelConfig config, ReadModelConfig(*loaded.checkpoint));
     if (window > config.context) {

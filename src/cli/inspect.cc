@@ -64,6 +64,7 @@ class InspectCommand : public Command {
   Result<int> Run(const CommonFlags& flags) override {
     HONE_TRY(const KvType kv, flags.kv_type());
     HONE_TRY(const auto checkpoint, OpenModel(model_));
+    PrintWarnings("inspect", *checkpoint);
     const Weights weights = Count(*checkpoint);
     // A file without weights, or of an architecture that hone cannot run, still has tensors and a tokenizer to show.
     const Result<ModelConfig> config = ReadModelConfig(*checkpoint);

@@ -1,6 +1,7 @@
 // See model_path.h.
 #include "cli/model_path.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -52,6 +53,10 @@ Result<std::shared_ptr<const Checkpoint>> OpenModel(const std::string& model) {
     return Checkpoint::Open(path);
   }
   return Checkpoint::Open(model);
+}
+
+void PrintWarnings(const char* command, const Checkpoint& checkpoint) {
+  for (const std::string& warning : checkpoint.warnings()) std::fprintf(stderr, "hone %s: %s\n", command, warning.c_str());
 }
 
 std::string ModelName(const std::string& model, const Checkpoint& checkpoint) {

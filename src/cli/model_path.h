@@ -15,6 +15,9 @@ Result<std::string> AssetsFolder();
 
 // Opens MODEL. For builtin and builtin-draft the path is inside the assets folder.
 Result<std::shared_ptr<const Checkpoint>> OpenModel(const std::string& model);
+// What makes the files of a model doubtful (a shard that the index does not name, bytes after the last tensor), to stderr as
+// "hone COMMAND: ...".
+void PrintWarnings(const char* command, const Checkpoint& checkpoint);
 // The name that users see: "builtin", or the checkpoint's own.
 std::string ModelName(const std::string& model, const Checkpoint& checkpoint);
 

@@ -188,6 +188,7 @@ class QuantizeCommand : public Command {
     HONE_RETURN_IF_ERROR(ApplyRecipeFile(*job->source));
     HONE_TRY(job->plan, PlanQuantize(*job->source, options_, runtime));
     QuantizePlan& plan = job->plan;
+    for (const std::string& warning : checkpoint_->warnings()) plan.warnings.push_back(warning);
     if (scheme_.method != "gptq") return {};
     HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint_));
     HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint_, flags.pre));
@@ -214,9 +215,12 @@ class QuantizeCommand : public Command {
     if (plan_only_) {
       WriteOut(flags.json ? Json(job.plan, nullptr, *outcome)
                           : Table(job.plan) + MemoryText(job.plan.peak_memory_bytes, memory_));
-      return kExitDone;
     }
     HONE_RETURN_IF_ERROR(CheckPeak(job.plan.peak_memory_bytes, job.plan.least_memory_bytes, memory_));
+    if (plan_only_) {
+      if (!resume_) HONE_RETURN_IF_ERROR(CheckDisk(job.plan.disk_bytes, out_, 0));
+      return kExitDone;
+    }
     Describe(mixed, job, outcome);
     const Result<QuantizeReport> worked = Work(job, flags, runtime, outcome);
     if (worked || worked.error().code == ErrorCode::kInvalidInput) RemoveMixedTypes(out_);  // or no resuming helps
@@ -263,7 +267,7 @@ class QuantizeCommand : public Command {
       };
       std::error_code ignored;
       const uintmax_t there = resume_ ? fs::file_size(out_ + ".gptq.partial", ignored) : 0;
-      if (!run.resume) HONE_RETURN_IF_ERROR(CheckDisk(job.plan, out_, ignored ? 0 : there));
+      if (!run.resume) HONE_RETURN_IF_ERROR(CheckDisk(job.plan.disk_bytes, out_, ignored ? 0 : there));
       HONE_TRY(outcome->layerwise, job.gptq->Run(job.text, layerwise_, resume_, runtime));
       run.there_bytes = job.plan.bytes;
       options_.given = [&job](const std::string& tensor, int64_t row) { return job.gptq->Row(tensor, row); };

@@ -118,7 +118,7 @@ void Fill(const FolderPlan& plan, const FolderReport& report, QuantizeOutcome* o
   }
 }
 
-std::string FolderJson(const FolderRequest& request, const FolderPlan& plan, double bits_per_weight,
+std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoint, const FolderPlan& plan,
                        const FolderReport* report, const QuantizeOutcome& outcome) {
   nlohmann::ordered_json json = {
       {"out", request.out}, {"method", request.scheme.method}, {"format", request.scheme.format}};
@@ -131,10 +131,11 @@ std::string FolderJson(const FolderRequest& request, const FolderPlan& plan, dou
   if (!request.kv_scheme.empty()) json["kv_scheme"] = request.kv_scheme;
   json["bytes_before"] = plan.bytes_before;
   json["bytes"] = plan.bytes;
-  json["bits_per_weight"] = bits_per_weight;
+  json["bits_per_weight"] = BitsPerWeight(checkpoint, plan);
   json["disk_bytes"] = plan.disk_bytes;
   json["peak_memory_bytes"] = plan.peak_memory_bytes;
   json["memory_bytes"] = request.memory_bytes;
+  json["warnings"] = checkpoint.warnings();
   if (report != nullptr) {
     json["quantize_s"] = report->quantize_s;
     json["verify_s"] = report->verify_s;
@@ -227,6 +228,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   HONE_RETURN_IF_ERROR(CheckPaths(request, out));
   HONE_TRY(const auto checkpoint, OpenModel(request.in));
   HONE_TRY(FolderPlan plan, PlanFolder(*checkpoint, *format));
+  if (!flags.quiet) PrintWarnings("quantize", *checkpoint);
   // What calibrated methods read.
   CalibrationText text;
   std::unique_ptr<LayerWalk> walk;
@@ -254,18 +256,20 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     plan.peak_memory_bytes = std::max(plan.peak_memory_bytes, peak);
     if (!gptq.options.stream_file.empty()) plan.disk_bytes += text.tokens.size() * config.width * sizeof(float);
   }
-  const double bits_per_weight = BitsPerWeight(*checkpoint, plan);
   if (request.plan_only) {
-    WriteOut(flags.json ? FolderJson(request, plan, bits_per_weight, nullptr, *outcome)
+    WriteOut(flags.json ? FolderJson(request, *checkpoint, plan, nullptr, *outcome)
                         : Table(request, plan, seconds) + MemoryText(plan.peak_memory_bytes, request.memory_bytes));
-    return kExitDone;
   }
   HONE_RETURN_IF_ERROR(CheckPeak(plan.peak_memory_bytes, plan.peak_memory_bytes, request.memory_bytes));
+  if (request.plan_only) {
+    if (!request.resume) HONE_RETURN_IF_ERROR(CheckDisk(plan.disk_bytes, out, 0));
+    return kExitDone;
+  }
   outcome->in = checkpoint->path(), outcome->out = out;
   outcome->recipe = RecipeText(request.scheme) + (kv ? ", cache in " + request.kv_scheme : "");
   outcome->calibration = text.tokens.empty() ? "" : request.calibration.file.empty() ? "hone's sample" : request.calibration.file;
   outcome->bytes_before = plan.bytes_before, outcome->bytes = plan.bytes;
-  outcome->bits_per_weight = bits_per_weight;
+  outcome->bits_per_weight = BitsPerWeight(*checkpoint, plan);
   outcome->started = true;
   ProgressLine progress("quantising", flags.progress());
   FolderRun run{.resume = request.resume, .overwrite = request.force || request.resume};
@@ -304,7 +308,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     outcome->measured = true;
   }
   if (!flags.quiet) std::fputs(OutcomeText(*outcome).c_str(), stderr);
-  outcome->json = FolderJson(request, plan, bits_per_weight, &report, *outcome);
+  outcome->json = FolderJson(request, *checkpoint, plan, &report, *outcome);
   if (flags.json) WriteOut(outcome->json);
   return kExitDone;
 }

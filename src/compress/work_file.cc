@@ -18,6 +18,8 @@
 namespace hone {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::string_view kHeader = "hone work file 1 ";
 
 Result<void> WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path) {
@@ -55,7 +57,6 @@ uint64_t Fingerprint(std::string_view text, uint64_t hash) {
 }
 
 std::string DescribeWeights(const std::string& path) {
-  namespace fs = std::filesystem;
   std::vector<std::string> files;
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
@@ -105,6 +106,18 @@ Result<void> WorkFile::ReadLog(uint64_t job, bool* same_job) {
     bytes_ += length;
   }
   return {};
+}
+
+Result<void> CheckDisk(uint64_t needed, const std::string& path, uint64_t there) {
+  fs::path folder = fs::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error) return IoError(fmt::format("{}: {}", folder.string(), error.message()));
+  if (space.available + there >= needed) return {};
+  return IoError(fmt::format(
+      "{}: {} MiB are free, this needs {} MiB (the result and the work in progress); free space or write elsewhere",
+      folder.string(), space.available >> 20, needed >> 20));
 }
 
 Result<std::unique_ptr<WorkFile>> WorkFile::Open(const std::string& path, uint64_t job, bool resume) {

@@ -22,6 +22,10 @@ uint64_t Fingerprint(std::string_view text, uint64_t hash = 0xcbf29ce484222325);
 // the same input if they see the same text.
 std::string DescribeWeights(const std::string& path);
 
+// Whether the disk of `path` has room for `needed` bytes, the result and the work in progress, `there` of which are written
+// already. The error says both.
+Result<void> CheckDisk(uint64_t needed, const std::string& path, uint64_t there);
+
 class WorkFile {
  public:
   // `job`: fingerprint of all that decides the bytes. With `resume`, pieces of an earlier run of the same job are kept

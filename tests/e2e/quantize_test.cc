@@ -43,48 +43,78 @@ class Quantize : public e2e::InFolder {
     return model;
   }
 
+  // Finished steps of a work file's log, whose first line names the job.
+  static size_t Lines(const std::string& log) {
+    const std::string text = Bytes(log);
+    const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+    return lines > 0 ? lines - 1 : 0;
+  }
+
   const std::string builtin_ = HONE_SOURCE_DIR "/assets/builtin/main";
 };
 
+// Killed before its first step is kept, then after 1, 2, 4 ... kept steps; each time --resume goes on with what is there.
 TEST_F(Quantize, AKilledJobGoesOnToTheSameBytes) {
-  const std::string whole = folder_ + "whole.gguf", killed = folder_ + "killed.gguf";
-  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(whole) + "--type Q4_K_M --threads 1 --no-measure"), 0) << Err();
-  // Killed later and later, until it is done before it is killed.
-  int kills = 0;
-  for (int after_ms = 5; after_ms < 5000; after_ms = after_ms * 3 / 2) {
-    const bool resume = fs::exists(killed + ".partial.log");
-    const pid_t child = fork();
-    if (child == 0) {
-      if (freopen("/dev/null", "w", stderr) == nullptr) _exit(126);
-      execl(HONE_PROGRAM, "hone", "quantize", builtin_.c_str(), killed.c_str(), "--type", "Q4_K_M", "--threads", "1", "--no-measure", "--ledger", "off",
-            resume ? "--resume" : nullptr, nullptr);
-      _exit(127);
+  const std::string draft = HONE_SOURCE_DIR "/assets/builtin/draft", text = " --chunk 64 --chunks 4 ";
+  struct Job {
+    const char *out, *flags;
+    bool calibrated;
+  };
+  for (const Job& job : {Job{"plain.gguf", "--type Q4_K_M", false}, Job{"gptq.gguf", "--type Q4_0 --method gptq", true},
+                         Job{"budget.gguf", "--bits 6", true}, Job{"budget-gptq.gguf", "--bits 6 --method gptq", true},
+                         Job{"rtn", "--method rtn --group 64", false}, Job{"nf4", "--method nf4", false},
+                         Job{"hqq", "--method hqq", false}, Job{"gptq", "--method gptq --group 64", true},
+                         Job{"awq", "--method awq --group 64", true}, Job{"smoothquant", "--method smoothquant", true},
+                         Job{"static", "--method smoothquant --activations static", true},
+                         Job{"cache", "--method fp8 --kv-scheme fp8", true}}) {
+    SCOPED_TRACE(job.flags);
+    const std::string whole = folder_ + "whole-" + job.out, killed = folder_ + job.out;
+    const std::string flags = job.flags + (job.calibrated ? text : " ") + "--no-measure --threads 1 ";
+    ASSERT_EQ(Hone("quantize" + Quoted(draft) + Quoted(whole) + flags), 0) << Err();
+    // GPTQ keeps the rows of a GGUF file apart, until all are there.
+    const bool apart = killed.ends_with(".gguf") && std::string(job.flags).find("gptq") != std::string::npos;
+    const auto kept = [&] {
+      return std::max(Lines(killed + ".partial.log"), apart ? Lines(killed + ".gptq.partial.log") : 0);
+    };
+    const auto resumable = [&] {
+      return fs::exists(killed + ".partial.log") || (apart && fs::exists(killed + ".gptq.partial.log"));
+    };
+    int kills = 0;
+    for (size_t steps = 0; steps < 1000; steps = steps == 0 ? 1 : steps * 2) {
+      const std::string command = "exec '" HONE_PROGRAM "' quantize" + Quoted(draft) + Quoted(killed) + flags + "--ledger off" +
+                                  (resumable() ? " --resume" : "") + " 2>/dev/null";
+      const pid_t child = fork();
+      if (child == 0) {
+        execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+        _exit(127);
+      }
+      ASSERT_GT(child, 0);
+      int status = 0;
+      bool ended = false;
+      while (!ended && kept() < steps) {
+        ended = waitpid(child, &status, WNOHANG) == child;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (!ended) {
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+        ++kills;
+      }
+      if (WIFEXITED(status)) {  // perhaps before it could be killed
+        ASSERT_EQ(WEXITSTATUS(status), 0);
+        break;
+      }
     }
-    ASSERT_GT(child, 0);
-    std::this_thread::sleep_for(std::chrono::milliseconds(after_ms));
-    kill(child, SIGKILL);
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (WIFEXITED(status)) {
-      ASSERT_EQ(WEXITSTATUS(status), 0);
-      break;
+    EXPECT_GT(kills, 0);
+    if (resumable()) {
+      ASSERT_EQ(Hone("quantize" + Quoted(draft) + Quoted(killed) + flags + "--resume"), 0) << Err();
     }
-    ++kills;
-    if (!fs::exists(killed)) continue;
-    // It was done and died on its way out; its work file may be left.
-    fs::remove(killed + ".partial");
-    fs::remove(killed + ".partial.log");
-    break;
+    EXPECT_EQ(std::system(("diff -r" + Quoted(whole) + Quoted(killed) + ">/dev/null").c_str()), 0);
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      EXPECT_EQ(entry.path().filename().string().find("partial"), std::string::npos) << entry.path();
+    }
+    ASSERT_EQ(Hone("run" + Quoted(killed) + "-p 'one two three' -n 4 --temperature 0"), 0) << Err();
   }
-  if (kills == 0) GTEST_SKIP() << "the job was done before the first kill";
-  if (!fs::exists(killed)) {
-    ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(killed) + "--type Q4_K_M --resume"), 0) << Err();
-  }
-  EXPECT_TRUE(Bytes(killed) == Bytes(whole));
-  for (const auto& entry : fs::directory_iterator(folder_)) {
-    EXPECT_EQ(entry.path().filename().string().find("partial"), std::string::npos) << entry.path();
-  }
-  ASSERT_EQ(Hone("run" + Quoted(whole) + "-p 'one two three' -n 4 --temperature 0"), 0) << Err();
 }
 
 // Killed between the last step, the result's name, and the end of the work file: both are there.

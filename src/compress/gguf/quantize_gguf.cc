@@ -300,7 +300,7 @@ class GgufJob {
   Result<void> CheckDisk() const {
     std::error_code ignored;
     const uint64_t there = run_.resume ? fs::file_size(WorkPath(), ignored) : 0;
-    return hone::CheckDisk(plan_, path_, run_.there_bytes + (ignored ? 0 : there));
+    return hone::CheckDisk(plan_.disk_bytes, path_, run_.there_bytes + (ignored ? 0 : there));
   }
 
   bool Advance(const char* stage, uint64_t done, uint64_t total) const {
@@ -513,18 +513,6 @@ class GgufJob {
 };
 
 }  // namespace
-
-Result<void> CheckDisk(const QuantizePlan& plan, const std::string& path, uint64_t there) {
-  fs::path folder = fs::path(path).parent_path();
-  if (folder.empty()) folder = ".";
-  std::error_code error;
-  const fs::space_info space = fs::space(folder, error);
-  if (error) return IoError(fmt::format("{}: {}", folder.string(), error.message()));
-  if (space.available + there >= plan.disk_bytes) return {};
-  return IoError(fmt::format(
-      "{}: {} MiB are free, this needs {} MiB (the file and the work in progress); free space or write elsewhere",
-      folder.string(), space.available >> 20, plan.disk_bytes >> 20));
-}
 
 Result<QuantizeReport> QuantizeToGguf(const TensorSource& source, const QuantizePlan& plan, const std::string& path,
                                       const QuantizeOptions& options, const QuantizeRun& run, const Runtime& runtime) {

@@ -80,9 +80,6 @@ struct QuantizeRun {
   uint64_t there_bytes = 0;  // of the plan's disk_bytes, what lies on the disk already beside `path`.partial
 };
 
-// Whether the disk of `path` has room for the plan, `there` bytes of which are written already. The error says both.
-Result<void> CheckDisk(const QuantizePlan& plan, const std::string& path, uint64_t there);
-
 // Writes `path`. Work in progress lies in `path`.partial and is kept on errors but those of the input itself. Errors: disk too small, NaN or infinity
 // in a weight (named), a scale that its type cannot hold, what `check` says.
 Result<QuantizeReport> QuantizeToGguf(const TensorSource& source, const QuantizePlan& plan, const std::string& path,

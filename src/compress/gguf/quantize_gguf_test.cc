@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "base/random.h"
 #include "base/test_runtime.h"
 #include "base/test_shared.h"
+#include "compress/work_file.h"
+#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 
 namespace hone {
 namespace {
@@ -74,6 +78,54 @@ TEST_F(QuantizeGguf, WholeFilesAreThoseOfLlamaQuantize) {
     ++files;
   }
   EXPECT_EQ(files, 25);
+}
+
+// Experts lie in one tensor, each with an importance of its own: the bytes are those of each quantised by itself.
+TEST_F(QuantizeGguf, StackedMatricesAreThoseOfEachApart) {
+  constexpr int64_t kExperts = 3, kRows = 7;
+  for (const int64_t columns : {256, 96, 40}) {
+    Rng rng(static_cast<uint64_t>(columns));
+    Tensor stacked(DType::kF32, Shape{kExperts, kRows, columns});
+    for (int64_t i = 0; i < stacked.view().shape.elements(); ++i) stacked.as<float>()[i] = static_cast<float>(rng.Uniform() - 0.5);
+    std::vector<float> squares(static_cast<size_t>(kExperts * columns));
+    for (float& s : squares) s = static_cast<float>(0.1 + 10 * rng.Uniform());
+    const std::string name = "blk.0.ffn_up_exps.weight";
+    const auto write = [&](const std::string& path, const TensorView& view) {
+      HONE_CHECK(WriteGguf(path, {.metadata = {{"general.architecture", GgufValue::String("llama")}, {"llama.block_count", GgufValue::U32(1)}},
+                                  .tensors = {{name, view}}}).has_value());
+    };
+    for (const char* type : {"Q4_0", "Q5_1", "Q2_K", "Q4_K_S", "IQ4_XS"}) {
+      for (const bool with_importance : {false, true}) {
+        if (std::string(type) == "Q2_K" && !with_importance) continue;
+        Imatrix imatrix;
+        imatrix.entries[name] = {columns, squares, std::vector<float>(kExperts, 1)};
+        QuantizeOptions options = Options(type);
+        if (with_importance) options.imatrix = &imatrix;
+        write(TestPath("stacked.gguf"), stacked.view());
+        Quantize(*Open(TestPath("stacked.gguf")), TestPath("stacked_out.gguf"), options);
+        ASSERT_TRUE(report_) << type << " " << columns << ": " << report_.error().message;
+        const auto whole = GgufFile::Open(TestPath("stacked_out.gguf"));
+        ASSERT_TRUE(whole);
+        const TensorView all = (*whole)->FindTensor(name)->view;
+        for (int64_t e = 0; e < kExperts; ++e) {
+          TensorView one = stacked.view();
+          one.shape = Shape{kRows, columns};
+          one.data += e * kRows * columns * 4;
+          const auto first = squares.begin() + e * columns;
+          imatrix.entries[name] = {columns, std::vector<float>(first, first + columns), {1}};
+          write(TestPath("apart.gguf"), one);
+          Quantize(*Open(TestPath("apart.gguf")), TestPath("apart_out.gguf"), options);
+          ASSERT_TRUE(report_) << type << " " << columns << ": " << report_.error().message;
+          const auto apart = GgufFile::Open(TestPath("apart_out.gguf"));
+          ASSERT_TRUE(apart);
+          const TensorView part = (*apart)->FindTensor(name)->view;
+          ASSERT_EQ(part.type, all.type);
+          ASSERT_EQ(part.bytes() * kExperts, all.bytes());
+          EXPECT_EQ(std::memcmp(part.data, all.data + e * static_cast<int64_t>(part.bytes()), part.bytes()), 0) << type << " " << columns << " expert " << e;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(QuantizeGguf, AStoppedJobGoesOnToTheSameBytes) {
@@ -142,14 +194,13 @@ TEST_F(QuantizeGguf, DamagedWeightsAreNamed) {
 }
 
 TEST(CheckDisk, CountsWhatIsThere) {
-  QuantizePlan plan;
-  EXPECT_TRUE(CheckDisk(plan, TestPath("disk.gguf"), 0));
-  plan.disk_bytes = uint64_t{1} << 60;
-  const auto refused = CheckDisk(plan, TestPath("disk.gguf"), 0);
+  EXPECT_TRUE(CheckDisk(0, TestPath("disk.gguf"), 0));
+  constexpr uint64_t kMuch = uint64_t{1} << 60;
+  const auto refused = CheckDisk(kMuch, TestPath("disk.gguf"), 0);
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("this needs 1099511627776 MiB"), std::string::npos) << refused.error().message;
-  EXPECT_TRUE(CheckDisk(plan, TestPath("disk.gguf"), plan.disk_bytes));
-  EXPECT_FALSE(CheckDisk(plan, TestPath("no_such_folder") + "/disk.gguf", 0));
+  EXPECT_TRUE(CheckDisk(kMuch, TestPath("disk.gguf"), kMuch));
+  EXPECT_FALSE(CheckDisk(0, TestPath("no_such_folder") + "/disk.gguf", 0));
 }
 
 TEST_F(QuantizeGguf, QuantisedInputIsRefusedUnlessAllowed) {

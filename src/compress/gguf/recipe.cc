@@ -84,6 +84,7 @@ class Meter {
     for (const DType type : kCandidates) {
       if (n % Info(type).block_elements == 0) points.push_back({type, BytesFor(type, info.shape.elements()), 0});
     }
+    if (points.empty() && info.type == DType::kF32) return {{DType::kF16, BytesFor(DType::kF16, info.shape.elements()), 0}};
     if (points.empty()) return points;
     std::vector<std::vector<double>> errors(points.size() + 1, std::vector<double>(count));
     runtime_.threads->ParallelFor(static_cast<size_t>(count), 1, [&](size_t begin, size_t end) {
