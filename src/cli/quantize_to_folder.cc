@@ -34,13 +34,15 @@ std::string CleanPath(const std::string& path) {
   return clean;
 }
 
+std::string AwqWorkPath(const std::string& out) { return out + ".scales.partial"; }
+
 Result<void> CheckPaths(const FolderRequest& request, const std::string& out) {
   std::error_code ignored;
   if (out.empty() || out.ends_with(".gguf"))
     return UsageError("OUT '" + out + "': these formats are folders; wanted the name of a new one");
   if (fs::equivalent(request.in, out, ignored)) return UsageError("IN and OUT are the same");
   if (request.plan_only) return {};
-  const std::string work = out + ".partial";
+  const std::string work = WorkFile::Exists(AwqWorkPath(out)) ? AwqWorkPath(out) : out + ".partial";
   // A job that is killed after its last step leaves both; then there is little left to do.
   const bool goes_on = request.resume && WorkFile::Exists(work);
   if (fs::exists(out, ignored) && !request.force && !goes_on) return UsageError(out + " exists; --force replaces it");
@@ -182,6 +184,8 @@ Result<FolderScales> FindScales(const FolderRequest& request, LayerWalk& walk, c
   FolderScales found;
   if (request.scheme.method == "awq") {
     AwqOptions options = AwqOptionsOf(request);
+    options.work_path = AwqWorkPath(CleanPath(request.out));
+    options.resume = request.resume && WorkFile::Exists(options.work_path);
     options.progress = [&](double share, const std::string& what) {
       progress.Update(share, what);
       return !Interrupted();
@@ -295,8 +299,9 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
       return !Interrupted();
     };
   }
-  HONE_TRY(const FolderReport report,
-           QuantizeFolder(*checkpoint, *format, request.scheme, plan, out, run, runtime));
+  Result<FolderReport> written = QuantizeFolder(*checkpoint, *format, request.scheme, plan, out, run, runtime);
+  if (written || written.error().code == ErrorCode::kInvalidInput) RemoveKeptAwq(AwqWorkPath(out));  // or no resuming helps
+  HONE_TRY(const FolderReport report, std::move(written));
   progress.Clear();
   Fill(plan, report, outcome);
   outcome->peak_rss_bytes = PeakResidentBytes();

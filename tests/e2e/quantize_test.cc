@@ -71,14 +71,10 @@ TEST_F(Quantize, AKilledJobGoesOnToTheSameBytes) {
     const std::string whole = folder_ + "whole-" + job.out, killed = folder_ + job.out;
     const std::string flags = job.flags + (job.calibrated ? text : " ") + "--no-measure --threads 1 ";
     ASSERT_EQ(Hone("quantize" + Quoted(draft) + Quoted(whole) + flags), 0) << Err();
-    // GPTQ keeps the rows of a GGUF file apart, until all are there.
-    const bool apart = killed.ends_with(".gguf") && std::string(job.flags).find("gptq") != std::string::npos;
-    const auto kept = [&] {
-      return std::max(Lines(killed + ".partial.log"), apart ? Lines(killed + ".gptq.partial.log") : 0);
-    };
-    const auto resumable = [&] {
-      return fs::exists(killed + ".partial.log") || (apart && fs::exists(killed + ".gptq.partial.log"));
-    };
+    // GPTQ keeps the rows of a GGUF file apart, and AWQ what it found, until all is there.
+    const std::string logs[] = {killed + ".partial.log", killed + ".gptq.partial.log", killed + ".scales.partial.log"};
+    const auto kept = [&] { return std::max({Lines(logs[0]), Lines(logs[1]), Lines(logs[2])}); };
+    const auto resumable = [&] { return fs::exists(logs[0]) || fs::exists(logs[1]) || fs::exists(logs[2]); };
     int kills = 0;
     for (size_t steps = 0; steps < 1000; steps = steps == 0 ? 1 : steps * 2) {
       const std::string command = "exec '" HONE_PROGRAM "' quantize" + Quoted(draft) + Quoted(killed) + flags + "--ledger off" +

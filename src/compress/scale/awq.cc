@@ -6,10 +6,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <span>
+#include <system_error>
 
+#include "base/memory.h"
 #include "compress/layerwise/layer_stream.h"
 #include "compress/numbers/uniform.h"
 #include "compress/read_matrix.h"
+#include "compress/scale/awq_pieces.h"
+#include "compress/work_file.h"
 #include "kernels/dense/subtract.h"
 
 namespace hone {
@@ -96,16 +102,54 @@ class Search {
     const uint64_t few = std::max<uint64_t>(1, options_.loss_tokens / std::max<uint64_t>(1, stream_->tokens() / chunks));
     const size_t every = std::max<size_t>(1, chunks / static_cast<size_t>(few));
     for (size_t c = 0; c < chunks; c += every) loss_chunks_.push_back(c);
-    for (layer_ = 0; layer_ < walk_.config().layers; ++layer_) HONE_RETURN_IF_ERROR(SearchLayer());
+    HONE_RETURN_IF_ERROR(OpenWork(text));
+    for (layer_ = kept_; layer_ < walk_.config().layers; ++layer_) {
+      const Result<void> done = SearchLayer();
+      if (!done && done.error().code == ErrorCode::kInvalidInput && work_) work_->Remove();  // no resuming helps
+      HONE_RETURN_IF_ERROR(done);
+      if (work_ == nullptr) continue;
+      const std::string piece = EncodeAwqChoice(choice_, fmt::format("blk.{}.", layer_));
+      HONE_RETURN_IF_ERROR(work_->Append(std::as_bytes(std::span(piece))));
+      HONE_RETURN_IF_ERROR(work_->EndPiece());
+    }
     return std::move(choice_);
   }
 
  private:
+  // Takes over what an earlier search has kept. Streams go through those layers again, unless no layer is left.
+  Result<void> OpenWork(const CalibrationText& text) {
+    const std::string& path = options_.work_path;
+    if (path.empty()) return {};
+    uint64_t job = Fingerprint(fmt::format("awq {} {} {} {} {} {} {} {}", DescribeWeights(walk_.checkpoint().path()), options_.bits, options_.group,
+                                           options_.symmetric, options_.duo, options_.loss_tokens, text.chunk_tokens, IsaName(runtime_.isa)));
+    job = Fingerprint({reinterpret_cast<const char*>(text.tokens.data()), text.tokens.size() * sizeof(text.tokens[0])}, job);
+    HONE_TRY(work_, WorkFile::Open(path, job, options_.resume));
+    kept_ = static_cast<int>(work_->pieces().size());
+    if (kept_ == 0) return {};
+    if (kept_ > walk_.config().layers) return InvalidInput(path + ": more layers than the model has; start again without --resume");
+    HONE_TRY(const auto file, MappedFile::Open(path));
+    size_t at = 0;
+    for (const uint64_t length : work_->pieces()) {
+      const auto piece = file->bytes().subspan(at, length);
+      HONE_RETURN_IF_ERROR(DecodeAwqChoice({reinterpret_cast<const char*>(piece.data()), piece.size()}, &choice_).Context(path));
+      at += length;
+    }
+    if (kept_ == walk_.config().layers) return {};
+    for (layer_ = 0; layer_ < kept_; ++layer_) {
+      HONE_RETURN_IF_ERROR(walk_.Load(layer_, nullptr));
+      for (size_t c = 0; c < stream_->chunks(); ++c) {
+        HONE_RETURN_IF_ERROR(Tell(static_cast<double>(c) / static_cast<double>(stream_->chunks()), "searched before"));
+        stream_->Advance(c);
+      }
+    }
+    return {};
+  }
+
   Result<void> Tell(double share, const std::string& what) const {
     const int layers = walk_.config().layers;
     const std::string where = fmt::format("layer {} of {}: {}", layer_ + 1, layers, what);
     if (!options_.progress || options_.progress((layer_ + share) / layers, where)) return {};
-    return Error{ErrorCode::kCancelled, "stopped; nothing was written"};
+    return Error{ErrorCode::kCancelled, work_ != nullptr ? "stopped; --resume goes on from here" : "stopped; nothing was written"};
   }
 
   Result<void> SearchLayer() {
@@ -328,6 +372,8 @@ class Search {
   std::vector<std::vector<float>> before_;  // the streams of those chunks before the layer
   int layer_ = 0;
   int searched_ = 0;
+  int kept_ = 0;  // layers of an earlier search
+  std::unique_ptr<WorkFile> work_;
   std::map<std::string, std::vector<float>> originals_, trial_;  // of the layer's matrices but experts, by canonical name
   std::map<std::string, InputStats> stats_;
   std::map<std::string, SampledRows> samples_;
@@ -401,6 +447,12 @@ GridSpec AwqGrid(int bits, bool symmetric) {
 Result<AwqChoice> ChooseAwq(LayerWalk& walk, const CalibrationText& text, const AwqOptions& options,
                             const Runtime& runtime) {
   return Search(walk, options, runtime).Run(text);
+}
+
+void RemoveKeptAwq(const std::string& work_path) {
+  std::error_code ignored;
+  std::filesystem::remove(work_path, ignored);
+  std::filesystem::remove(work_path + ".log", ignored);
 }
 
 uint64_t AwqMemory(const ModelConfig& config, const WeightMap& map, const CalibrationText& text,

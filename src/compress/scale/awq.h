@@ -31,6 +31,11 @@ struct AwqOptions {
   bool duo = true;             // weights count in s; false: s = mean|x|^r
   uint64_t loss_tokens = 512;  // errors of outputs are summed over whole chunks with about so many tokens; at least one
   std::function<bool(double share, const std::string& what)> progress;  // false stops with kCancelled
+  // "": nothing is kept. Else a work file that keeps what was found for each layer; with `resume` layers that an earlier search of
+  // the same job has finished are taken from there. It stays, for the caller to remove once all is done (RemoveKeptAwq); a fault
+  // of the input leaves none.
+  std::string work_path;
+  bool resume = false;
 };
 
 struct AwqChoice {
@@ -45,6 +50,7 @@ GridSpec AwqGrid(int bits, bool symmetric);
 // Errors: no text; weights or inputs that are not finite, named; a stop. REQUIRES: groups divide all columns.
 Result<AwqChoice> ChooseAwq(LayerWalk& walk, const CalibrationText& text, const AwqOptions& options,
                             const Runtime& runtime);
+void RemoveKeptAwq(const std::string& work_path);
 // The ranges of the groups of w [rows, columns], scales in it, that lose least on inputs x [tokens, columns], scales out
 // of them. REQUIRES: whole groups.
 std::vector<float> ChooseClips(const GridSpec& spec, const std::vector<float>& w, const std::vector<float>& x,

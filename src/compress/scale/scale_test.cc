@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <numeric>
 
@@ -13,6 +14,7 @@
 #include "compress/layerwise/layer_stream.h"
 #include "compress/numbers/uniform.h"
 #include "compress/scale/awq.h"
+#include "compress/scale/awq_pieces.h"
 #include "compress/test_golden.h"
 
 namespace hone {
@@ -375,6 +377,64 @@ TEST_F(ScaleTest, SmoothQuantIsTheAuthorsFromTextToIntegerProducts) {
       EXPECT_NEAR(F16ToF32(input->view.as<uint16_t>()[0]), static_scale * 127 / 127.5f, 6e-4f * static_scale);
     }
   }
+}
+
+// A search that was stopped goes on where it was and finds the same; what it kept is read only if it is whole.
+TEST_F(ScaleTest, AStoppedSearchFindsTheSame) {
+  HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
+  const auto checkpoint = Checkpoint::Open(base);
+  ASSERT_TRUE(checkpoint);
+  const auto walk = LayerWalk::Open(*checkpoint, runtime_, 32);
+  ASSERT_TRUE(walk);
+  CalibrationText text{.chunk_tokens = 32};
+  for (int i = 0; i < 4 * 32; ++i) text.tokens.push_back(i * 131 % (*walk)->config().vocab);
+  AwqOptions options{.group = 32};
+  int steps = 0;
+  options.progress = [&](double, const std::string&) { return ++steps > 0; };
+  const auto whole = ChooseAwq(**walk, text, options, runtime_);
+  ASSERT_TRUE(whole) << whole.error().message;
+  const int all = steps;
+  ASSERT_GT(all, 40);
+  const auto pieces = [](const AwqChoice& choice) { return EncodeAwqChoice(choice, ""); };
+  options.work_path = TestPath("awq_search");
+  for (const int stop : {1, all / 3, all / 2 + 2, all - 1}) {
+    options.resume = false;
+    steps = 0;
+    options.progress = [&](double, const std::string&) { return ++steps < stop; };
+    const auto stopped = ChooseAwq(**walk, text, options, runtime_);
+    ASSERT_FALSE(stopped);
+    EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+    options.resume = true;
+    steps = 0;
+    options.progress = [&](double, const std::string&) { return ++steps > 0; };
+    const auto found = ChooseAwq(**walk, text, options, runtime_);
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_TRUE(pieces(*found) == pieces(*whole)) << stop;
+    EXPECT_EQ(stop > all / 2, steps < all * 2 / 3) << "two layers, the first is not searched again";
+    // All is there: nothing is run.
+    steps = 0;
+    const auto again = ChooseAwq(**walk, text, options, runtime_);
+    ASSERT_TRUE(again && pieces(*again) == pieces(*whole));
+    EXPECT_EQ(steps, 0);
+  }
+  text.tokens[5] ^= 1;
+  const auto other = ChooseAwq(**walk, text, options, runtime_);
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("another job"), std::string::npos) << other.error().message;
+  RemoveKeptAwq(options.work_path);
+  EXPECT_FALSE(std::filesystem::exists(options.work_path) || std::filesystem::exists(options.work_path + ".log"));
+
+  const std::string piece = EncodeAwqChoice(*whole, "blk.1.");
+  AwqChoice read;
+  ASSERT_TRUE(DecodeAwqChoice(piece, &read));
+  EXPECT_TRUE(pieces(read) == piece);
+  for (size_t length = 0; length < piece.size(); length += length < 400 ? 1 : 97) {
+    AwqChoice none;
+    EXPECT_FALSE(DecodeAwqChoice(std::string_view(piece).substr(0, length), &none)) << length;
+  }
+  AwqChoice none;
+  EXPECT_FALSE(DecodeAwqChoice(piece + "x", &none));
+  EXPECT_FALSE(DecodeAwqChoice(std::string(piece.size(), '\xff'), &none));
 }
 
 TEST_F(ScaleTest, WhatCannotTakeScalesIsLeftAlone) {
