@@ -44,7 +44,7 @@ int StepController::Budget(const SchedulerDemand& demand) const {
   const double target = beside ? Alone(demand.decodes) + target_ms_ : kIdleStretch * target_ms_;
   const double lateness = beside ? Lateness() : 1;
   const int trusted = std::max(kColdChunk, 2 * largest_chunk_);
-  int low = std::min(kMinChunk, most_tokens_), high = std::max(low, std::min(most_tokens_, trusted));
+  int low = std::min(LeastChunk(demand.prompt_position), most_tokens_), high = std::max(low, std::min(most_tokens_, trusted));
   while (low < high) {
     const int chunk = (low + high + 1) / 2;
     const double positions = chunk * (demand.prompt_position + 0.5 * chunk);

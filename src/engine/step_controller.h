@@ -37,13 +37,17 @@ class StepController {
   // `target_ms` 0: always `most_tokens`.
   StepController(double target_ms, int most_tokens);
 
-  // Prompt tokens of the next step, kMinChunk to most_tokens (most_tokens if that is less). A step without a stream
+  // Prompt tokens of the next step, LeastChunk to most_tokens (most_tokens if that is less). A step without a stream
   // that waits for its next token may take kIdleStretch times the target in all.
   int Budget(const SchedulerDemand& demand) const;
   void Observe(const StepCost& step);
   double Predict(int decodes, int prompt_tokens, double positions) const;
 
-  static constexpr int kMinChunk = 16;       // a prompt always moves; less would not be cheaper
+  // A prompt always moves. At its beginning no chunk is smaller than kMinChunk: a token of less is dearer, and where many short
+  // prompts arrive they would wait for each other. From kFar on attention, which costs a token the same in any chunk, is much of a
+  // step: there half of kMinChunk costs a token hardly more, and is what keeps steps in bounds on a machine that others slow down.
+  static int LeastChunk(int position) { return position < kFar ? kMinChunk : kMinFarChunk; }
+  static constexpr int kMinChunk = 16, kMinFarChunk = 8, kFar = 1024;
   static constexpr int kColdChunk = 64;      // before anything is known
   static constexpr double kIdleStretch = 10;
   static constexpr int kRemembered = 256;     // steps with prompt tokens beside streams
