@@ -1,5 +1,5 @@
 // Clients that go away in every way there is, while one stays: nobody notices, and nothing is left of them.
-#include "e2e/server.h"
+#include "e2e/killed_client.h"
 
 namespace hone::e2e {
 namespace {
@@ -19,27 +19,6 @@ class LeavingClients : public ServeTest {
   }
   std::string Text(const std::string& body) { return json::parse(Exchange(port_, "POST", "/v1/completions", body).Body())["choices"][0]["text"]; }
 };
-
-// A process that asks for several answers, waits until one of them has begun, and is killed.
-void AskAndBeKilled(int port, const std::vector<std::string>& bodies) {
-  int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(900);
-    std::vector<std::unique_ptr<Exchange>> asked;
-    for (const std::string& body : bodies) asked.push_back(std::make_unique<Exchange>(port, "POST", "/v1/completions", body));
-    asked.front()->ReadUntil("data: ");
-    (void)!write(ends[1], "x", 1);
-    for (;;) pause();
-  }
-  close(ends[1]);
-  char byte = 0;
-  EXPECT_EQ(read(ends[0], &byte, 1), 1);
-  close(ends[0]);
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-}
 
 TEST_F(LeavingClients, KilledOnesLeaveNothingAndNobodyNotices) {
   ASSERT_NO_FATAL_FAILURE(Start({"--deterministic", "--max-sequences", "12", "--max-queue", "64"}));

@@ -59,6 +59,7 @@ class ServerProgram {
     return line;
   }
   void Signal(int signal) const { kill(pid_, signal); }
+  pid_t pid() const { return pid_; }
   int Wait() {
     int status = 0;
     if (waitpid(pid_, &status, 0) != pid_) return -1;
@@ -74,14 +75,15 @@ class ServerProgram {
 // One request on a connection of its own.
 class Exchange {
  public:
-  Exchange(int port, const std::string& method, const std::string& path, const std::string& body = "") {
+  // `headers`: whole lines, each with its end.
+  Exchange(int port, const std::string& method, const std::string& path, const std::string& body = "", const std::string& headers = "") {
     socket_ = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-    const std::string text = method + " " + path + " HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    const std::string text = method + " " + path + " HTTP/1.0\r\n" + headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
     if (connected_) connected_ = send(socket_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
   }
   ~Exchange() { close(socket_); }
