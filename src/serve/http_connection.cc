@@ -235,9 +235,10 @@ bool HttpConnection::CheckHeader() {
     RefuseAndClose(400, "a request needs one Host header", "bad_http");
     return false;
   }
-  // Another coding, taken for no body, would make the body the next request: a proxy may see it otherwise.
-  if (head.count(http::field::transfer_encoding) > 0 && !parser_->chunked()) {
-    RefuseAndClose(400, "unknown Transfer-Encoding of the request; known: chunked", "bad_http");
+  // Whatever else stands there, a proxy may see the end of the body elsewhere; and a coding before it would be ignored. HTTP/1.0 has none.
+  const size_t codings = head.count(http::field::transfer_encoding);
+  if (codings > 0 && (codings > 1 || http10_ || !boost::beast::iequals(head[http::field::transfer_encoding], "chunked"))) {
+    RefuseAndClose(400, "unknown Transfer-Encoding of the request; known: chunked, in HTTP/1.1", "bad_http");
     return false;
   }
   const auto expect = head[http::field::expect];

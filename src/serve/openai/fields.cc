@@ -125,29 +125,31 @@ std::optional<ApiError> UnknownField(const std::string& path, std::string_view n
   return ApiError{400, message, full, "unknown_field"};
 }
 
-// The first name that an object has twice, found while the parser goes through the text. Of two values parsers take the first or
-// the last, so what a gateway looked at need not be what would be honoured here (RFC 8259, 4).
-class RepeatedName {
+// The first name that an object has twice. Of two values parsers take the first or the last, so what a gateway looked at need not be
+// what would be honoured here (RFC 8259, 4). A walk of its own: with a callback the parser looks through all elements of an array
+// at the end of each.
+class RepeatedName final : public nlohmann::json_sax<Json> {
  public:
-  void See(Json::parse_event_t event, const Json& parsed) {
-    switch (event) {
-      case Json::parse_event_t::object_start:
-      case Json::parse_event_t::array_start:
-        CountElement();
-        open_.push_back({.is_array = event == Json::parse_event_t::array_start});
-        break;
-      case Json::parse_event_t::object_end:
-      case Json::parse_event_t::array_end: open_.pop_back(); break;
-      case Json::parse_event_t::key: {
-        Level& object = open_.back();
-        object.name = parsed.get_ref<const std::string&>();
-        if (!object.names.insert(object.name).second && !path_) path_ = Path();
-        break;
-      }
-      case Json::parse_event_t::value: CountElement(); break;
-    }
-  }
   const std::optional<std::string>& path() const { return path_; }
+
+  bool null() override { return CountElement(); }
+  bool boolean(bool) override { return CountElement(); }
+  bool number_integer(number_integer_t) override { return CountElement(); }
+  bool number_unsigned(number_unsigned_t) override { return CountElement(); }
+  bool number_float(number_float_t, const string_t&) override { return CountElement(); }
+  bool string(string_t&) override { return CountElement(); }
+  bool binary(binary_t&) override { return CountElement(); }
+  bool start_object(size_t) override { return Open(false); }
+  bool start_array(size_t) override { return Open(true); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool key(string_t& name) override {
+    Level& object = open_.back();
+    object.name = name;
+    if (!object.names.insert(name).second) path_ = Path();
+    return !path_;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
 
  private:
   struct Level {
@@ -156,8 +158,18 @@ class RepeatedName {
     std::set<std::string> names;  // of an object, so far
     std::string name;             // the latest of them
   };
-  void CountElement() {
+  bool CountElement() {
     if (!open_.empty()) ++open_.back().elements;
+    return true;
+  }
+  bool Open(bool is_array) {
+    CountElement();
+    open_.push_back({.is_array = is_array});
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
   }
   std::string Path() const {
     std::string path;
@@ -181,13 +193,14 @@ std::optional<ApiError> ParseBody(std::string_view body, Json* document, bool la
   if (const size_t bad = FindInvalidUtf8(body); bad != std::string_view::npos) {
     return Invalid("the request body is not valid UTF-8 at byte " + std::to_string(bad) + " (" + LineAndColumn(body, bad) + ")");
   }
+  if (const size_t zero = body.find('\0'); zero != std::string_view::npos) {  // the parser would take it for the end
+    return Invalid("the request body is not valid JSON at " + LineAndColumn(body, zero) + ": a zero byte");
+  }
   if (auto error = CheckSize(body)) return error;
   RepeatedName repeated;
   try {
-    *document = Json::parse(body.begin(), body.end(), [&](int, Json::parse_event_t event, const Json& parsed) {
-      if (!last_counts) repeated.See(event, parsed);
-      return true;
-    });
+    *document = Json::parse(body.begin(), body.end());
+    if (!last_counts) Json::sax_parse(body.begin(), body.end(), &repeated);
   } catch (const Json::parse_error& e) {
     const size_t at = e.byte > 0 ? e.byte - 1 : 0;
     std::string what = e.what();

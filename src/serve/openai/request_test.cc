@@ -422,6 +422,29 @@ TEST(Request, NoNameIsThereTwice) {
   EXPECT_FALSE(Chat(R"({"model":"m","messages":[{"role":"user","content":"a"},{"role":"user","content":"b"}]})"));
 }
 
+// Nothing hides behind the end of a body, whatever a parser takes for it.
+TEST(Request, NothingComesBehindTheBody) {
+  const std::string good = ChatBody("");
+  for (const std::string& behind : {std::string(1, '\0'), std::string("\0{}", 3), std::string(" \0 ", 3), std::string("x"), std::string("{}"), std::string(","),
+                                    std::string("//"), std::string("\xEF\xBB\xBF"), std::string("\x1a")}) {
+    const auto error = Chat(good + behind);
+    ASSERT_TRUE(error.has_value()) << testing::PrintToString(behind);
+    EXPECT_EQ(error->code, "invalid_json");
+  }
+  EXPECT_TRUE(Chat(std::string(1, '\0') + good));
+  EXPECT_FALSE(Chat(good + " \r\n\t "));
+}
+
+// As many values as are allowed are read in a walk or two, whatever they are. (Looking through an array for each of its
+// elements would take minutes.)
+TEST(Request, ManyValuesAreReadOnce) {
+  for (const std::string& element : {std::string("{}"), std::string("[]"), std::string(R"({"a":1,"b":{}})"), std::string("7")}) {
+    std::string list = element;
+    for (size_t i = 1; i < kMaxJsonValues / 5; ++i) list += "," + element;
+    EXPECT_EQ(Chat(ChatBody("\"frobnicate\":[" + list + "]"))->param, "frobnicate");
+  }
+}
+
 // A model's arguments are text: what was sent back as it came is taken as clients' parsers take it.
 TEST(Request, ArgumentsOfCallsMayRepeatNames) {
   ChatRequest out;
