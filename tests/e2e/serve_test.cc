@@ -103,5 +103,18 @@ TEST_F(Serve, TheAnnouncedCurlLineHoldsAnyName) {
   EXPECT_NE(program_->Line().find(R"({"model": "it'\''s \"q\"", )"), std::string::npos);
 }
 
+// A page whose name resolves to this machine (DNS rebinding) reads nothing; a proxy's name is given.
+TEST_F(Serve, NamesOfOthersNeedAFlag) {
+  ASSERT_NO_FATAL_FAILURE(Start({"--allow-host", "my.box"}));
+  for (const auto& [host, status] : {std::pair<const char*, int>{"localhost:1", 200}, {"127.0.0.1", 200}, {"my.box:80", 200}, {"evil.example", 403}, {"my.box.evil", 403}}) {
+    Exchange exchange(port_, "GET", "/v1/models", "", "Host: " + std::string(host) + "\r\n");
+    const json answer = json::parse(exchange.Body(), nullptr, false);
+    EXPECT_EQ(exchange.status(), status) << host << answer;
+    if (status == 403) {
+      EXPECT_EQ(answer["error"]["code"], "host_not_allowed");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hone::e2e

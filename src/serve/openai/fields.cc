@@ -205,6 +205,7 @@ std::optional<ApiError> ParseBody(std::string_view body, Json* document, bool la
     const size_t at = e.byte > 0 ? e.byte - 1 : 0;
     std::string what = e.what();
     if (const size_t colon = what.rfind("; "); colon != std::string::npos) what = what.substr(colon + 2);
+    if (what.size() > kMaxFoundBytes) what = what.substr(0, kMaxFoundBytes) + "...";  // it quotes what was read last, however long
     return Invalid("the request body is not valid JSON at " + LineAndColumn(body, at) + ": " + RepairUtf8(what));
   } catch (const Json::out_of_range&) {  // its message quotes the number, however long
     return Invalid("the request body holds a number that is beyond the range of a double");

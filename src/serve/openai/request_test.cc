@@ -435,6 +435,18 @@ TEST(Request, NothingComesBehindTheBody) {
   EXPECT_FALSE(Chat(good + " \r\n\t "));
 }
 
+// What is wrong with a body is said in a line, however large what is wrong is.
+TEST(Request, ErrorsAreShort) {
+  const std::string many(1 << 20, 'a'), slashes(1 << 20, '\\'), ones(1 << 20, '1');
+  for (const std::string& body : {"{\"" + many, "{\"a\":\"" + slashes, "{\"a\":" + many, "{\"a\":" + ones, "{\"a\":-" + many, "{\"" + many + "\":1}", "\"" + many + "\"",
+                                  many, ChatBody("\"stop\":\"" + many + "\""), ChatBody("\"temperature\":\"" + many + "\""),
+                                  ChatBody("\"model\":\"" + many + "\""), ChatBody("\"tools\":[{\"type\":\"" + many + "\"}]"), "{\"" + many + "\":1,\"" + many + "\":1}"}) {
+    const auto error = Chat(body);
+    ASSERT_TRUE(error.has_value());
+    EXPECT_LT(error->message.size() + error->param.size(), 1000u) << error->message.substr(0, 200);
+  }
+}
+
 // As many values as are allowed are read in a walk or two, whatever they are. (Looking through an array for each of its
 // elements would take minutes.)
 TEST(Request, ManyValuesAreReadOnce) {
