@@ -228,7 +228,7 @@ Result<KvCacheScales> FindKvScales(const FolderRequest& request, LayerWalk& walk
 Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& flags, const Runtime& runtime,
                              QuantizeOutcome* outcome) {
   const std::string out = CleanPath(request.out);
-  HONE_TRY(const auto format, MakeLinearFormat(request.scheme));
+  HONE_TRY(const auto format, MakeLinearFormat(request.scheme, runtime.isa));
   HONE_RETURN_IF_ERROR(CheckPaths(request, out));
   HONE_TRY(const auto checkpoint, OpenModel(request.in));
   HONE_TRY(FolderPlan plan, PlanFolder(*checkpoint, *format));

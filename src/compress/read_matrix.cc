@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "compress/numbers/slices.h"
 #include "kernels/dequantize/dequantize.h"
 
 namespace hone {
@@ -21,23 +23,31 @@ Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const 
                                             const std::string& name, ThreadPool& threads) {
   const int64_t rows = view.shape[0], columns = view.shape[1];
   std::vector<float> w(static_cast<size_t>(rows * columns));
-  std::vector<int64_t> bad(threads.count(), -1);
+  std::vector<int64_t> bad(threads.count(), -1);  // rows
   threads.Run([&](int worker) {
     const auto [begin, end] = threads.Range(static_cast<size_t>(rows), 1, worker);
-    for (size_t r = begin; r < end; ++r) {
-      float* row = w.data() + static_cast<int64_t>(r) * columns;
-      DequantizeRow(view.type, view.data + r * view.row_bytes(), columns, row);
-      for (int64_t i = 0; i < columns; ++i) {
-        if (!std::isfinite(row[i]) && bad[worker] < 0) bad[worker] = static_cast<int64_t>(r) * columns + i;
-      }
+    for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end) && bad[worker] < 0; ++r) {
+      if (!ReadFiniteRows(view, r, 1, w.data() + r * columns)) bad[worker] = r;
     }
   });
-  checkpoint.Release(view);
-  for (const int64_t at : bad) {
-    if (at < 0) continue;
-    return Damaged(checkpoint, name, at, columns, w[at]);
+  for (const int64_t row : bad) {
+    if (row >= 0) return NotFinite(checkpoint, view, name, row);
   }
+  checkpoint.Release(view);
   return w;
+}
+
+bool ReadFiniteRows(const TensorView& view, int64_t first, int64_t count, float* w) {
+  const int64_t columns = view.shape[1];
+  for (int64_t r = 0; r < count; ++r) DequantizeRow(view.type, view.data + (first + r) * view.row_bytes(), columns, w + r * columns);
+  return kSlicesV2.finite(w, count * columns);
+}
+
+Error NotFinite(const Checkpoint& checkpoint, const TensorView& view, const std::string& name, int64_t row) {
+  std::vector<float> w(static_cast<size_t>(view.shape[1]));
+  DequantizeRow(view.type, view.data + row * view.row_bytes(), view.shape[1], w.data());
+  const auto bad = std::find_if_not(w.begin(), w.end(), [](float x) { return std::isfinite(x); });
+  return Damaged(checkpoint, name, row * view.shape[1] + (bad - w.begin()), view.shape[1], *bad);
 }
 
 Error BlameWeight(const Checkpoint& checkpoint, const WeightMap& map, Error observed) {

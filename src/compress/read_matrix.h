@@ -15,6 +15,10 @@ namespace hone {
 // file, tensor, row and column. The file's pages are let go.
 Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const TensorView& view,
                                             const std::string& name, ThreadPool& threads);
+// Some of its rows to `w`; false where a weight is no finite number. The file's pages stay.
+bool ReadFiniteRows(const TensorView& view, int64_t first, int64_t count, float* w);
+// What is said of row `row` then. REQUIRES: one of its weights is not finite.
+Error NotFinite(const Checkpoint& checkpoint, const TensorView& view, const std::string& name, int64_t row);
 
 // What became of inputs or logits that are not finite: the first weight of the model that is no finite number, named as above, or
 // `observed` where all are. For the way out of a job: it reads the whole model.

@@ -2,7 +2,11 @@
 // transformers without bitsandbytes touching a weight.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "compress/folder/linear_format.h"
 #include "compress/numbers/codebooks.h"
@@ -37,10 +41,20 @@ class Bitsandbytes4 : public LinearFormat {
             {module + ".weight.quant_map", DType::kF32, Shape{16}},
             {module + ".weight.quant_state.bitsandbytes__" + name(), DType::kU8, Shape{kStateBytes}}};
   }
-  void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool&) const override {
-    const Codebook4Tensor tensor = QuantizeCodebook4(codebook_, {m.w, static_cast<size_t>(m.rows * m.columns)}, kAbsmaxBlock);
-    const DoubleQuantized absmax = QuantizeAbsmax(tensor.absmax);
-    Store(tensor.packed, out[0]);
+  void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
+    std::vector<float> largest(out[1].size());
+    const std::span<uint8_t> packed(reinterpret_cast<uint8_t*>(out[0].data()), out[0].size());
+    const int64_t band = kAbsmaxBlock / std::gcd(m.columns, int64_t{kAbsmaxBlock});  // rows of whole blocks
+    threads.ParallelFor(static_cast<size_t>(m.rows), static_cast<size_t>(band), [&](size_t begin, size_t end) {
+      std::vector<float> place(static_cast<size_t>(band * m.columns));
+      for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end); r += band) {
+        const int64_t count = std::min(band, static_cast<int64_t>(end) - r), n = count * m.columns, at = r * m.columns;
+        QuantizeCodebook4(codebook_, {m.Rows(r, count, place.data()), static_cast<size_t>(n)}, kAbsmaxBlock, *slices_,
+                          packed.subspan(at / 2, (n + 1) / 2),
+                          std::span(largest).subspan(at / kAbsmaxBlock, (n + kAbsmaxBlock - 1) / kAbsmaxBlock));
+      }
+    });
+    const DoubleQuantized absmax = QuantizeAbsmax(largest);
     Store(absmax.codes, out[1]);
     Store(absmax.nested_absmax, out[2]);
     std::memcpy(out[3].data(), DynamicMap().data(), 256 * sizeof(float));
@@ -59,12 +73,15 @@ class Bitsandbytes4 : public LinearFormat {
     const std::string_view state(reinterpret_cast<const char*>(out[5].data()), out[5].size());
     const std::string_view key = "\"nested_offset\": ";
     const float offset = std::strtof(state.data() + state.find(key) + key.size(), nullptr);
-    for (int64_t i = first * columns; i < (first + count) * columns; ++i) {
-      const uint8_t pair = static_cast<uint8_t>(out[0][i / 2]);
+    const std::array<float, 16>& values = CodebookValues(codebook_);
+    for (int64_t i = first * columns, end = (first + count) * columns; i < end;) {
       float nested;
       std::memcpy(&nested, out[2].data() + 4 * (i / kAbsmaxBlock / kNestedAbsmaxBlock), 4);
       const float absmax = DynamicMap()[static_cast<uint8_t>(out[1][i / kAbsmaxBlock])] * nested + offset;
-      *w++ = CodebookValues(codebook_)[i % 2 == 0 ? pair >> 4 : pair & 15] * absmax;
+      for (const int64_t stop = std::min(end, (i / kAbsmaxBlock + 1) * kAbsmaxBlock); i < stop; ++i) {
+        const uint8_t pair = static_cast<uint8_t>(out[0][i / 2]);
+        *w++ = values[i % 2 == 0 ? pair >> 4 : pair & 15] * absmax;
+      }
     }
   }
   std::string ConfigJson(DType dtype) const override {
@@ -95,12 +112,15 @@ class Bitsandbytes8 : public LinearFormat {
   }
   void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
+      std::vector<float> place(static_cast<size_t>(m.columns));
       for (size_t r = begin; r < end; ++r) {
-        const float scale =
-            QuantizeInt8Row({m.w + static_cast<int64_t>(r) * m.columns, static_cast<size_t>(m.columns)}, 0,
-                            reinterpret_cast<int8_t*>(out[0].data() + static_cast<int64_t>(r) * m.columns))
-                .absmax;
-        std::memcpy(out[1].data() + 4 * r, &scale, 4);
+        const float* x = m.Rows(static_cast<int64_t>(r), 1, place.data());
+        float least, most;
+        slices_->range(x, m.columns, &least, &most);
+        const float absmax = std::max(std::fabs(least), std::fabs(most));
+        slices_->round_to_bytes(x, m.columns, absmax > 0 ? 127.0f * (1.0f / absmax) : 0,
+                                reinterpret_cast<int8_t*>(out[0].data()) + static_cast<int64_t>(r) * m.columns);
+        std::memcpy(out[1].data() + 4 * r, &absmax, 4);
       }
     });
     out[2][0] = std::byte{0};  // rows one after the other

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -43,6 +44,23 @@ float SmallestStep(DType dtype) {
   return RoundTo(dtype, dtype == DType::kF16 ? 0x1.0p-10f : dtype == DType::kBF16 ? 0x1.0p-7f : 0x1.0p-23f);
 }
 
+float Amax(const Slices& slices, const float* x, int64_t n) {
+  float least, most;
+  slices.range(x, n, &least, &most);
+  return std::max(std::fabs(least), std::fabs(most));
+}
+
+// What the codes of a small float mean.
+template <const SmallFloat& format, int codes>
+const std::array<float, codes>& Values() {
+  static const std::array<float, codes> values = [] {
+    std::array<float, codes> all;
+    for (int i = 0; i < codes; ++i) all[i] = DecodeSmallFloat(format, static_cast<uint8_t>(i));
+    return all;
+  }();
+  return values;
+}
+
 class PackQuantized : public LinearFormat {
  public:
   explicit PackQuantized(const LinearScheme& scheme)
@@ -65,22 +83,21 @@ class PackQuantized : public LinearFormat {
   void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
     const int64_t group = Group(m.columns), groups = m.columns / group;
     const size_t row_bytes = out[0].size() / m.rows, scale_bytes = BytesFor(m.dtype, 1);
-    std::vector<int8_t> zeros(static_cast<size_t>(m.rows * groups));
+    const int half = -LowestCode(spec_);
+    std::vector<uint8_t> zeros(static_cast<size_t>(m.rows * groups));  // [groups, rows]
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
+      std::vector<uint8_t> codes(static_cast<size_t>(m.columns));
+      std::vector<float> place(static_cast<size_t>(m.columns));
       for (size_t r = begin; r < end; ++r) {
-        BitWriter packed(out[0].data() + r * row_bytes);
+        const float* row = m.Rows(static_cast<int64_t>(r), 1, place.data());
         for (int64_t g = 0; g < groups; ++g) {
-          const float* x = m.w + static_cast<int64_t>(r) * m.columns + g * group;
+          const float* x = row + g * group;
           const Grid grid = FindStoredGrid(x, group, m.dtype);
-          zeros[r * groups + g] = static_cast<int8_t>(grid.zero);
+          zeros[g * m.rows + r] = static_cast<uint8_t>(static_cast<int>(grid.zero) + half);
           StoreAs(m.dtype, grid.scale, out[1].data() + (r * groups + g) * scale_bytes);
-          for (int64_t i = 0; i < group; ++i) {
-            const float code = std::nearbyint(RoundTo(m.dtype, RoundTo(m.dtype, x[i] / grid.scale) + grid.zero));
-            const int limited = static_cast<int>(
-                std::clamp(code, static_cast<float>(LowestCode(spec_)), static_cast<float>(HighestCode(spec_))));
-            packed.Put(g * group + i, scheme_.bits, static_cast<uint32_t>(limited - LowestCode(spec_)));
-          }
+          slices_->round_in(m.dtype, x, group, grid.scale, grid.zero, half, &codes[g * group]);
         }
+        PackBits(codes.data(), m.columns, scheme_.bits, out[0].data() + r * row_bytes);
       }
     });
     PutShapeAndZeros(m.rows, m.columns, zeros, out);
@@ -90,15 +107,14 @@ class PackQuantized : public LinearFormat {
   void EncodeCodes(const LinearCodes& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
     const int64_t groups = m.columns / Group(m.columns);
     const size_t row_bytes = out[0].size() / m.rows, scale_bytes = BytesFor(m.dtype, 1);
-    std::vector<int8_t> zeros(m.grids.size());
+    std::vector<uint8_t> zeros(m.grids.size());  // [groups, rows]
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
       for (size_t r = begin; r < end; ++r) {
-        BitWriter packed(out[0].data() + r * row_bytes);
-        for (int64_t i = 0; i < m.columns; ++i) packed.Put(i, scheme_.bits, m.codes[r * m.columns + i]);
+        PackBits(m.codes.data() + r * m.columns, m.columns, scheme_.bits, out[0].data() + r * row_bytes);
         for (int64_t g = 0; g < groups; ++g) {
           const Grid& grid = m.grids[r * groups + g];
           StoreAs(m.dtype, grid.scale, out[1].data() + (r * groups + g) * scale_bytes);
-          zeros[r * groups + g] = static_cast<int8_t>(static_cast<int>(grid.zero) + LowestCode(spec_));
+          zeros[g * m.rows + r] = static_cast<uint8_t>(grid.zero);
         }
       }
     });
@@ -109,10 +125,11 @@ class PackQuantized : public LinearFormat {
               int64_t first, int64_t count, float* w) const override {
     const int64_t group = Group(columns), groups = columns / group;
     const size_t row_bytes = out[0].size() / rows;
+    std::vector<uint8_t> codes(static_cast<size_t>(columns));
     for (int64_t r = first; r < first + count; ++r) {
-      for (int64_t i = 0; i < columns; ++i) {
-        const int64_t g = i / group;
-        float zero = 0;
+      UnpackBits(out[0].data() + r * row_bytes, columns, scheme_.bits, codes.data());
+      for (int64_t g = 0; g < groups; ++g, w += group) {
+        float zero = static_cast<float>(-LowestCode(spec_));
         if (!scheme_.symmetric) {
           std::byte words[8] = {};
           const uint64_t bit = r * scheme_.bits, word = bit / 32;
@@ -121,11 +138,10 @@ class PackQuantized : public LinearFormat {
             std::memcpy(words + 4, out[3].data() + 4 * ((word + 1) * groups + g), 4);
           uint64_t both;
           std::memcpy(&both, words, 8);
-          zero = static_cast<float>(static_cast<int>((both >> (bit % 32)) & ((1u << scheme_.bits) - 1)) +
-                                    LowestCode(spec_));
+          zero = static_cast<float>((both >> (bit % 32)) & ((1u << scheme_.bits) - 1));
         }
-        const int code = static_cast<int>(GetBits(out[0].data() + r * row_bytes, i, scheme_.bits)) + LowestCode(spec_);
-        *w++ = (static_cast<float>(code) - zero) * LoadAs(dtype, out[1].data() + (r * groups + g) * BytesFor(dtype, 1));
+        const float scale = LoadAs(dtype, out[1].data() + (r * groups + g) * BytesFor(dtype, 1));
+        slices_->dequantize(&codes[g * group], group, scale, zero, w);
       }
     }
   }
@@ -145,7 +161,8 @@ class PackQuantized : public LinearFormat {
  private:
   int64_t Group(int64_t columns) const { return scheme_.group > 0 ? scheme_.group : columns; }
 
-  void PutShapeAndZeros(int64_t rows, int64_t columns, const std::vector<int8_t>& zeros,
+  // zeros: [groups, rows], from 0.
+  void PutShapeAndZeros(int64_t rows, int64_t columns, const std::vector<uint8_t>& zeros,
                         std::span<std::vector<std::byte>> out) const {
     const int64_t groups = columns / Group(columns), shape[2] = {rows, columns};
     std::memcpy(out[2].data(), shape, sizeof(shape));
@@ -153,10 +170,7 @@ class PackQuantized : public LinearFormat {
     // Packed down the columns: the words of one column lie a row of groups apart.
     std::vector<std::byte> column(out[3].size() / groups);
     for (int64_t g = 0; g < groups; ++g) {
-      std::fill(column.begin(), column.end(), std::byte{0});
-      BitWriter packed(column.data());
-      for (int64_t r = 0; r < rows; ++r)
-        packed.Put(r, scheme_.bits, static_cast<uint32_t>(zeros[r * groups + g] - LowestCode(spec_)));
+      PackBits(zeros.data() + g * rows, rows, scheme_.bits, column.data());
       for (size_t w = 0; w < column.size() / 4; ++w)
         std::memcpy(out[3].data() + 4 * (w * groups + g), column.data() + 4 * w, 4);
     }
@@ -164,8 +178,9 @@ class PackQuantized : public LinearFormat {
 
   // In the model's dtype, step by step.
   Grid FindStoredGrid(const float* x, int64_t n, DType dtype) const {
-    const auto [least, most] = std::minmax_element(x, x + n);
-    const float low = std::min(*least, 0.0f), high = std::max(*most, 0.0f);
+    float least, most;
+    slices_->range(x, n, &least, &most);
+    const float low = std::min(least, 0.0f), high = std::max(most, 0.0f);
     const float bottom = static_cast<float>(LowestCode(spec_)), top = static_cast<float>(HighestCode(spec_));
     if (low == 0 && high == 0)
       return {SmallestStep(dtype), 0};
@@ -193,16 +208,15 @@ class IntQuantized : public LinearFormat {
   }
   void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
+      std::vector<float> place(static_cast<size_t>(m.columns));
       for (size_t r = begin; r < end; ++r) {
-        const float* x = m.w + static_cast<int64_t>(r) * m.columns;
-        float amax = 0;
-        for (int64_t i = 0; i < m.columns; ++i) amax = std::max(amax, std::fabs(x[i]));
+        const float* x = m.Rows(static_cast<int64_t>(r), 1, place.data());
+        const float amax = Amax(*slices_, x, m.columns);
         const float scale = StoredScale(m.dtype, amax > 0 ? amax / 127.5f : SmallestStep(m.dtype));
         StoreAs(m.dtype, scale, out[1].data() + r * BytesFor(m.dtype, 1));
-        for (int64_t i = 0; i < m.columns; ++i) {
-          const float code = std::clamp(std::nearbyint(RoundTo(m.dtype, x[i] / scale)), -128.0f, 127.0f);
-          out[0][r * m.columns + i] = static_cast<std::byte>(static_cast<int8_t>(code));
-        }
+        uint8_t* codes = reinterpret_cast<uint8_t*>(out[0].data()) + r * m.columns;
+        slices_->round_in(m.dtype, x, m.columns, scale, 0, 128, codes);
+        for (int64_t i = 0; i < m.columns; ++i) codes[i] ^= 128;  // signed
       }
     });
     if (static_activations_)
@@ -211,10 +225,11 @@ class IntQuantized : public LinearFormat {
   }
   void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType dtype, int64_t first,
               int64_t count, float* w) const override {
-    for (int64_t r = first; r < first + count; ++r) {
+    std::vector<uint8_t> codes(static_cast<size_t>(columns));
+    for (int64_t r = first; r < first + count; ++r, w += columns) {
       const float scale = LoadAs(dtype, out[1].data() + r * BytesFor(dtype, 1));
-      for (int64_t i = 0; i < columns; ++i)
-        *w++ = static_cast<float>(static_cast<int8_t>(out[0][r * columns + i])) * scale;
+      for (int64_t i = 0; i < columns; ++i) codes[i] = static_cast<uint8_t>(out[0][r * columns + i]) ^ 128;
+      slices_->dequantize(codes.data(), columns, scale, 128, w);
     }
   }
   std::string ConfigJson(DType) const override {
@@ -243,15 +258,12 @@ class FloatQuantized : public LinearFormat {
   }
   void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
+      std::vector<float> place(static_cast<size_t>(m.columns));
       for (size_t r = begin; r < end; ++r) {
-        const float* x = m.w + static_cast<int64_t>(r) * m.columns;
-        float amax = 0;
-        for (int64_t i = 0; i < m.columns; ++i) amax = std::max(amax, std::fabs(x[i]));
-        const float scale = StoredScale(m.dtype, amax / 448.0f);
+        const float* x = m.Rows(static_cast<int64_t>(r), 1, place.data());
+        const float scale = StoredScale(m.dtype, Amax(*slices_, x, m.columns) / 448.0f);
         StoreAs(m.dtype, scale, out[1].data() + r * BytesFor(m.dtype, 1));
-        for (int64_t i = 0; i < m.columns; ++i) {
-          out[0][r * m.columns + i] = static_cast<std::byte>(EncodeSmallFloat(kE4M3, RoundTo(m.dtype, x[i] / scale)));
-        }
+        slices_->to_e4m3(m.dtype, x, m.columns, scale, reinterpret_cast<uint8_t*>(out[0].data()) + r * m.columns);
       }
     });
   }
@@ -260,7 +272,7 @@ class FloatQuantized : public LinearFormat {
     for (int64_t r = first; r < first + count; ++r) {
       const float scale = LoadAs(dtype, out[1].data() + r * BytesFor(dtype, 1));
       for (int64_t i = 0; i < columns; ++i)
-        *w++ = DecodeSmallFloat(kE4M3, static_cast<uint8_t>(out[0][r * columns + i])) * scale;
+        *w++ = Values<kE4M3, 256>()[static_cast<uint8_t>(out[0][r * columns + i])] * scale;
     }
   }
   std::string ConfigJson(DType) const override {
@@ -292,20 +304,18 @@ class Fp4Packed : public LinearFormat {
     const float tensor_scale = nvidia_ ? TensorScale(m) : 0;
     if (nvidia_) std::memcpy(out[2].data(), &tensor_scale, sizeof(tensor_scale));
     const int64_t blocks = m.columns / block_;
-    threads.ParallelFor(static_cast<size_t>(m.rows * blocks), 64, [&](size_t begin, size_t end) {
-      uint8_t codes[32];
-      for (size_t b = begin; b < end; ++b) {
-        const float* x = m.w + static_cast<int64_t>(b) * block_;
+    threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
+      std::vector<float> place(static_cast<size_t>(m.columns));
+      uint8_t codes[32] = {};
+      const float* x = nullptr;
+      for (size_t b = begin * blocks; b < end * blocks; ++b, x += block_) {
+        if (b % blocks == 0) x = m.Rows(static_cast<int64_t>(b) / blocks, 1, place.data());
         const uint8_t scale =
             nvidia_ ? BlockScale(tensor_scale, x, m.dtype) : MxScale(kE2M1, MxRule::kCompressedTensors, x, block_);
         out[1][b] = static_cast<std::byte>(scale);
-        if (nvidia_) {
-          EncodeNvfp4(tensor_scale, scale, x, codes);
-        } else {
-          EncodeMx(kE2M1, MxRule::kCompressedTensors, scale, x, block_, codes);
-        }
-        for (int i = 0; i < block_ / 2; ++i)
-          out[0][b * block_ / 2 + i] = static_cast<std::byte>(codes[2 * i] | (codes[2 * i + 1] << 4));
+        // A code's largest value is the limit that NVFP4 asks for; MXFP4's scales are powers of two, so nothing else rounds.
+        slices_->to_e2m1(x, block_, nvidia_ ? Values<kE4M3, 256>()[scale] / tensor_scale : MxScaleValue(scale), codes);
+        PackBits(codes, block_, 4, out[0].data() + b * block_ / 2);
       }
     });
   }
@@ -313,10 +323,14 @@ class Fp4Packed : public LinearFormat {
               int64_t count, float* w) const override {
     float tensor_scale = 1;
     if (nvidia_) std::memcpy(&tensor_scale, out[2].data(), sizeof(tensor_scale));
-    for (int64_t i = first * columns; i < (first + count) * columns; ++i) {
-      const uint8_t pair = static_cast<uint8_t>(out[0][i / 2]), scale = static_cast<uint8_t>(out[1][i / block_]);
-      const float block_scale = nvidia_ ? DecodeSmallFloat(kE4M3, scale) / tensor_scale : MxScaleValue(scale);
-      *w++ = DecodeSmallFloat(kE2M1, static_cast<uint8_t>(i % 2 == 0 ? pair & 15 : pair >> 4)) * block_scale;
+    for (int64_t b = first * columns / block_; b < (first + count) * columns / block_; ++b) {
+      const uint8_t scale = static_cast<uint8_t>(out[1][b]);
+      const float block_scale = nvidia_ ? Values<kE4M3, 256>()[scale] / tensor_scale : MxScaleValue(scale);
+      for (int64_t i = b * block_ / 2; i < (b + 1) * block_ / 2; ++i) {
+        const uint8_t pair = static_cast<uint8_t>(out[0][i]);
+        *w++ = Values<kE2M1, 16>()[pair & 15] * block_scale;
+        *w++ = Values<kE2M1, 16>()[pair >> 4] * block_scale;
+      }
     }
   }
   std::string ConfigJson(DType) const override {
@@ -334,10 +348,8 @@ class Fp4Packed : public LinearFormat {
     const float scale = RoundTo(m.dtype, RoundTo(m.dtype, 1.0f / m.shared_amax) * (448.0f * 6.0f));
     return std::isfinite(scale) && scale > 0 ? scale : 1.0f;
   }
-  static uint8_t BlockScale(float tensor_scale, const float* x, DType dtype) {
-    float amax = 0;
-    for (int i = 0; i < 16; ++i) amax = std::max(amax, std::fabs(x[i]));
-    return Nvfp4BlockScale(tensor_scale, RoundTo(dtype, amax / 6.0f));
+  uint8_t BlockScale(float tensor_scale, const float* x, DType dtype) const {
+    return Nvfp4BlockScale(tensor_scale, RoundTo(dtype, Amax(*slices_, x, 16) / 6.0f));
   }
 
   const bool nvidia_;

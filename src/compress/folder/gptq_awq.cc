@@ -55,44 +55,53 @@ class TurnedFormat : public LinearFormat {
 
   void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
     const int64_t group = Group(m.columns), groups = m.columns / group;
-    std::vector<uint8_t> codes(static_cast<size_t>(m.rows * m.columns)), zeros(static_cast<size_t>(m.rows * groups));
-    threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
-      for (size_t r = begin; r < end; ++r) {
-        for (int64_t g = 0; g < groups; ++g) {
-          const float* x = m.w + static_cast<int64_t>(r) * m.columns + g * group;
-          Grid grid = FindGrid(spec_, x, group);
-          grid.scale = F16ToF32(std::max<uint16_t>(1, F32ToF16(grid.scale)));  // as stored; never 0
-          if (!scheme_.symmetric && !awq_)
-            grid.zero = std::clamp(grid.zero, 0.0f, static_cast<float>(HighestCode(spec_)));
-          PutGrid(grid, m.rows, static_cast<int64_t>(r), g, out);
-          zeros[r * groups + g] = static_cast<uint8_t>(grid.zero);
-          for (int64_t i = 0; i < group; ++i)
-            codes[r * m.columns + g * group + i] = static_cast<uint8_t>(EncodeUniform(spec_, grid, x[i]));
+    const int top = HighestCode(spec_);
+    std::vector<uint8_t> zeros(static_cast<size_t>(m.rows * groups));  // [groups, rows]
+    threads.ParallelFor(static_cast<size_t>(m.rows), kBand, [&](size_t begin, size_t end) {
+      std::vector<uint8_t> codes(static_cast<size_t>(kBand * m.columns));
+      std::vector<float> place(static_cast<size_t>(m.columns));
+      for (int64_t r0 = static_cast<int64_t>(begin); r0 < static_cast<int64_t>(end); r0 += kBand) {
+        const int64_t band = std::min(kBand, static_cast<int64_t>(end) - r0);
+        for (int64_t r = r0; r < r0 + band; ++r) {
+          const float* row = m.Rows(r, 1, place.data());
+          for (int64_t g = 0; g < groups; ++g) {
+            const float* x = row + g * group;
+            float least, most;
+            slices_->range(x, group, &least, &most);
+            Grid grid = GridOfRange(spec_, least, most);
+            grid.scale = F16ToF32(std::max<uint16_t>(1, F32ToF16(grid.scale)));  // as stored; never 0
+            grid.zero = std::clamp(grid.zero, 0.0f, static_cast<float>(top));
+            PutGrid(grid, m.rows, r, g, out);
+            zeros[g * m.rows + r] = static_cast<uint8_t>(grid.zero);
+            slices_->round(x, group, grid.scale, grid.zero, top, &codes[(r - r0) * m.columns + g * group]);
+          }
         }
+        PackBand(codes.data(), r0, band, m.rows, m.columns, out);
       }
     });
-    if (awq_) {
-      PackAwq(codes, zeros, m.rows, m.columns, groups, out);
-    } else {
-      PackGptq(codes, zeros, m.rows, m.columns, groups, out);
-      for (int64_t i = 0; i < m.columns; ++i) PutGroup(i, static_cast<int32_t>(i / group), out);
-    }
+    PackZeros(zeros, m.rows, groups, out);
+    for (int64_t i = 0; !awq_ && i < m.columns; ++i) PutGroup(i, static_cast<int32_t>(i / group), out);
   }
 
   bool takes_codes() const override { return true; }
   DType scale_type(DType) const override { return DType::kF16; }
-  void EncodeCodes(const LinearCodes& m, std::span<std::vector<std::byte>> out, ThreadPool&) const override {
+  void EncodeCodes(const LinearCodes& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
     const int64_t groups = m.columns / Group(m.columns);
-    std::vector<uint8_t> zeros(m.grids.size());
-    for (int64_t r = 0; r < m.rows; ++r) {
-      for (int64_t g = 0; g < groups; ++g) {
-        PutGrid(m.grids[r * groups + g], m.rows, r, g, out);
-        zeros[r * groups + g] = static_cast<uint8_t>(m.grids[r * groups + g].zero);
+    std::vector<uint8_t> zeros(m.grids.size());  // [groups, rows]
+    threads.ParallelFor(static_cast<size_t>(m.rows), kBand, [&](size_t begin, size_t end) {
+      for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end); ++r) {
+        for (int64_t g = 0; g < groups; ++g) {
+          PutGrid(m.grids[r * groups + g], m.rows, r, g, out);
+          zeros[g * m.rows + r] = static_cast<uint8_t>(m.grids[r * groups + g].zero);
+        }
       }
-    }
-    if (awq_) return PackAwq(m.codes, zeros, m.rows, m.columns, groups, out);
-    PackGptq(m.codes, zeros, m.rows, m.columns, groups, out);
-    for (int64_t i = 0; i < m.columns; ++i) PutGroup(i, m.group_of[i], out);
+      for (int64_t r0 = static_cast<int64_t>(begin); r0 < static_cast<int64_t>(end); r0 += kBand) {
+        const int64_t band = std::min(kBand, static_cast<int64_t>(end) - r0);
+        PackBand(m.codes.data() + r0 * m.columns, r0, band, m.rows, m.columns, out);
+      }
+    });
+    PackZeros(zeros, m.rows, groups, out);
+    for (int64_t i = 0; !awq_ && i < m.columns; ++i) PutGroup(i, m.group_of[i], out);
   }
 
   void Decode(std::span<const std::span<const std::byte>> out, int64_t rows, int64_t columns, DType, int64_t first,
@@ -100,24 +109,19 @@ class TurnedFormat : public LinearFormat {
     const int64_t group = Group(columns);
     const int bits = scheme_.bits;
     const uint32_t mask = (1u << bits) - 1;
-    for (int64_t r = first; r < first + count; ++r) {
-      for (int64_t i = 0; i < columns; ++i) {
-        const int64_t g = awq_ ? i / group : GroupOf(out[3], i);
-        uint32_t code = 0, zero = 0;
-        if (awq_) {
-          code = GetBits(out[0].data() + i * rows / 2, AwqPlace(r), 4);
-          zero = GetBits(out[1].data() + g * rows / 2, AwqPlace(r), 4);
-        } else {
-          zero = GetBits(out[1].data() + g * rows * bits / 8, r, bits);
-          zero = (zero + zeros_less_) & mask;
-          uint32_t words[2] = {};
-          const int64_t bit = i * bits, word = bit / 32;
-          std::memcpy(&words[0], out[0].data() + 4 * (word * rows + r), 4);
-          if (bit % 32 + bits > 32) std::memcpy(&words[1], out[0].data() + 4 * ((word + 1) * rows + r), 4);
-          code = static_cast<uint32_t>(((uint64_t{words[1]} << 32 | words[0]) >> (bit % 32))) & mask;
+    std::vector<uint8_t> codes(static_cast<size_t>(std::min(kBand, count) * columns));
+    for (int64_t r0 = first; r0 < first + count; r0 += kBand) {
+      const int64_t band = std::min(kBand, first + count - r0);
+      UnpackBand(out[0], r0, band, rows, columns, codes.data());
+      for (int64_t r = r0; r < r0 + band; ++r, w += columns) {
+        for (int64_t i = 0, end; i < columns; i = end) {  // runs of one group
+          const int64_t g = awq_ ? i / group : GroupOf(out[3], i);
+          for (end = i + 1; end < columns && (awq_ ? end / group : GroupOf(out[3], end)) == g;) ++end;
+          const float scale = LoadAs(DType::kF16, out[2].data() + 2 * (g * rows + r));
+          const uint32_t zero = awq_ ? CodeAt(out[1].data() + g * rows / 2, AwqPlace(r), 4)
+                                     : (CodeAt(out[1].data() + g * rows * bits / 8, r, bits) + zeros_less_) & mask;
+          slices_->dequantize(&codes[(r - r0) * columns + i], end - i, scale, static_cast<float>(zero), w + i);
         }
-        const float scale = LoadAs(DType::kF16, out[2].data() + 2 * (g * rows + r));
-        *w++ = scale * (static_cast<float>(code) - static_cast<float>(zero));
       }
     }
   }
@@ -153,35 +157,98 @@ class TurnedFormat : public LinearFormat {
     return static_cast<uint64_t>(r / 8 * 8 + kNibble[r % 8]);
   }
 
-  static void PackAwq(std::span<const uint8_t> codes, const std::vector<uint8_t>& zeros, int64_t rows,
-                      int64_t columns, int64_t groups, std::span<std::vector<std::byte>> out) {
-    for (int64_t i = 0; i < columns; ++i) {
-      BitWriter words(out[0].data() + i * rows / 2);
-      for (int64_t r = 0; r < rows; ++r) words.Put(AwqPlace(r), 4, codes[r * columns + i]);
+  // Rows that are packed together: 64 bytes of the words of a turned matrix, or whole words of them.
+  static constexpr int64_t kBand = 128;
+
+  // Rows [r0, r0 + band) of codes [band, columns].
+  void PackBand(const uint8_t* codes, int64_t r0, int64_t band, int64_t rows, int64_t columns,
+                std::span<std::vector<std::byte>> out) const {
+    std::byte* to = out[0].data();
+    if (awq_) {
+      for (int64_t r = 0; r < band; r += 8) PackEight(codes + r * columns, columns, to + (r0 + r) / 2, rows / 2);
+      return;
     }
-    for (int64_t g = 0; g < groups; ++g) {
-      BitWriter words(out[1].data() + g * rows / 2);
-      for (int64_t r = 0; r < rows; ++r) words.Put(AwqPlace(r), 4, zeros[r * groups + g]);
+    constexpr int64_t kAtOnce = 16;
+    const int64_t words = columns * scheme_.bits / 32;
+    std::vector<uint32_t> packed(static_cast<size_t>(kAtOnce * words));
+    for (int64_t r = 0; r < band; r += kAtOnce) {
+      const int64_t count = std::min(kAtOnce, band - r);
+      for (int64_t i = 0; i < count; ++i)
+        PackBits(codes + (r + i) * columns, columns, scheme_.bits, reinterpret_cast<std::byte*>(&packed[i * words]));
+      for (int64_t w = 0; w < words; ++w) {
+        uint32_t line[kAtOnce];
+        for (int64_t i = 0; i < count; ++i) line[i] = packed[i * words + w];
+        std::memcpy(to + 4 * (w * rows + r0 + r), line, static_cast<size_t>(4 * count));
+      }
+    }
+  }
+  void UnpackBand(std::span<const std::byte> in, int64_t r0, int64_t band, int64_t rows, int64_t columns,
+                  uint8_t* codes) const {
+    if (awq_) {
+      const int64_t begin = r0 / 8 * 8, end = r0 + band;  // words of eight rows
+      for (int64_t i = 0; i < columns; ++i) {
+        for (int64_t r = begin; r < end; r += 8) {
+          uint32_t word;
+          std::memcpy(&word, in.data() + (i * rows + r) / 2, 4);
+          for (int64_t k = std::max(r, r0); k < std::min(r + 8, end); ++k)
+            codes[(k - r0) * columns + i] = static_cast<uint8_t>(word >> (4 * (AwqPlace(k) % 8)) & 15);
+        }
+      }
+      return;
+    }
+    const int64_t words = columns * scheme_.bits / 32;
+    std::vector<uint32_t> packed(static_cast<size_t>(band * words));
+    for (int64_t w = 0; w < words; ++w) {
+      for (int64_t i = 0; i < band; ++i)
+        std::memcpy(&packed[i * words + w], in.data() + 4 * (w * rows + r0 + i), 4);
+    }
+    for (int64_t i = 0; i < band; ++i)
+      UnpackBits(reinterpret_cast<const std::byte*>(&packed[i * words]), columns, scheme_.bits, codes + i * columns);
+  }
+
+  // Eight rows of codes to a word a column, the words `stride` bytes apart. Eight columns at a time, a byte each.
+  static void PackEight(const uint8_t* codes, int64_t columns, std::byte* out, int64_t stride) {
+    for (int64_t i = 0; i < columns; i += 8) {
+      const int64_t count = std::min<int64_t>(8, columns - i);
+      const auto pair = [&](int low, int high) {
+        uint64_t a = 0, b = 0;
+        if (count == 8) {
+          std::memcpy(&a, codes + low * columns + i, 8), std::memcpy(&b, codes + high * columns + i, 8);
+        } else {
+          std::memcpy(&a, codes + low * columns + i, static_cast<size_t>(count));
+          std::memcpy(&b, codes + high * columns + i, static_cast<size_t>(count));
+        }
+        return a | b << 4;
+      };
+      const uint64_t bytes[4] = {pair(0, 2), pair(4, 6), pair(1, 3), pair(5, 7)};
+      for (int64_t j = 0; j < count; ++j) {
+        uint32_t word = 0;
+        for (int b = 0; b < 4; ++b) word |= static_cast<uint32_t>(bytes[b] >> (8 * j) & 255) << (8 * b);
+        std::memcpy(out + (i + j) * stride, &word, 4);
+      }
     }
   }
 
-  void PackGptq(std::span<const uint8_t> codes, const std::vector<uint8_t>& zeros, int64_t rows, int64_t columns,
-                int64_t groups, std::span<std::vector<std::byte>> out) const {
-    const int bits = scheme_.bits;
-    const uint32_t mask = (1u << bits) - 1;
-    std::vector<std::byte> column(columns * bits / 8);
-    for (int64_t r = 0; r < rows; ++r) {
-      std::fill(column.begin(), column.end(), std::byte{0});
-      BitWriter words(column.data());
-      for (int64_t i = 0; i < columns; ++i) words.Put(i, bits, codes[r * columns + i]);
-      for (size_t w = 0; w < column.size() / 4; ++w)
-        std::memcpy(out[0].data() + 4 * (static_cast<int64_t>(w) * rows + r), column.data() + 4 * w, 4);
-    }
+  // zeros: [groups, rows].
+  void PackZeros(std::vector<uint8_t>& zeros, int64_t rows, int64_t groups, std::span<std::vector<std::byte>> out) const {
+    const uint8_t mask = static_cast<uint8_t>((1 << scheme_.bits) - 1);
+    for (uint8_t& zero : zeros) zero = static_cast<uint8_t>((zero - zeros_less_) & mask);
     for (int64_t g = 0; g < groups; ++g) {
-      BitWriter words(out[1].data() + g * rows * bits / 8);
-      for (int64_t r = 0; r < rows; ++r)
-        words.Put(r, bits, (zeros[r * groups + g] - zeros_less_) & mask);
+      const uint8_t* of_group = zeros.data() + g * rows;
+      if (awq_) {
+        for (int64_t r = 0; r < rows; r += 8) PackEight(of_group + r, 1, out[1].data() + (g * rows + r) / 2, 4);
+      } else {
+        PackBits(of_group, rows, scheme_.bits, out[1].data() + g * rows * scheme_.bits / 8);
+      }
     }
+  }
+
+  // Code `index` of words of `bits` bits.
+  static uint32_t CodeAt(const std::byte* words, uint64_t index, int bits) {
+    const uint64_t bit = index * bits;
+    uint16_t two = static_cast<uint8_t>(words[bit / 8]);
+    if (bit % 8 + bits > 8) two = static_cast<uint16_t>(two | static_cast<uint8_t>(words[bit / 8 + 1]) << 8);
+    return (static_cast<uint32_t>(two) >> (bit % 8)) & ((1u << bits) - 1);
   }
 
   static void PutGrid(const Grid& grid, int64_t rows, int64_t r, int64_t g, std::span<std::vector<std::byte>> out) {

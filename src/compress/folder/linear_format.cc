@@ -12,10 +12,14 @@ namespace hone {
 #include "compress/folder/formats.inc"
 #undef HONE_LINEAR_FORMAT
 
-Result<std::unique_ptr<LinearFormat>> MakeLinearFormat(const LinearScheme& scheme) {
+Result<std::unique_ptr<LinearFormat>> MakeLinearFormat(const LinearScheme& scheme, Isa isa) {
   std::string known;
-#define HONE_LINEAR_FORMAT(method_name, format_name, Make)                               \
-  if (scheme.method == method_name && scheme.format == format_name) return Make(scheme); \
+#define HONE_LINEAR_FORMAT(method_name, format_name, Make)             \
+  if (scheme.method == method_name && scheme.format == format_name) {  \
+    HONE_TRY(std::unique_ptr<LinearFormat> format, Make(scheme));      \
+    format->slices_ = &SlicesFor(isa);                                 \
+    return format;                                                     \
+  }                                                                    \
   known += (known.empty() ? "" : ", ") + std::string(method_name) + " in " + std::string(format_name);
 #include "compress/folder/formats.inc"
 #undef HONE_LINEAR_FORMAT
@@ -46,29 +50,6 @@ float LoadAs(DType dtype, const std::byte* in) {
   uint16_t half;
   std::memcpy(&half, in, sizeof(half));
   return dtype == DType::kF16 ? F16ToF32(half) : Bf16ToF32(half);
-}
-
-void BitWriter::Put(uint64_t index, int bits, uint32_t code) {
-  const uint64_t bit = index * bits, word = bit / 32;
-  const int shift = static_cast<int>(bit % 32);
-  const auto add = [&](uint64_t w, uint32_t value) {
-    uint32_t old;
-    std::memcpy(&old, words_ + 4 * w, 4);
-    old |= value;
-    std::memcpy(words_ + 4 * w, &old, 4);
-  };
-  add(word, code << shift);
-  if (shift + bits > 32) add(word + 1, code >> (32 - shift));
-}
-
-uint32_t GetBits(const std::byte* words, uint64_t index, int bits) {
-  const uint64_t bit = index * bits, word = bit / 32;
-  const int shift = static_cast<int>(bit % 32);
-  uint32_t low, high = 0;
-  std::memcpy(&low, words + 4 * word, 4);
-  if (shift + bits > 32) std::memcpy(&high, words + 4 * (word + 1), 4);
-  const uint64_t both = (uint64_t{high} << 32) | low;
-  return static_cast<uint32_t>(both >> shift) & ((1u << bits) - 1);
 }
 
 }  // namespace hone

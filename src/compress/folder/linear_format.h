@@ -3,14 +3,17 @@
 // Layouts: docs/quantize.md and the formats' own pages.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/cpu.h"
 #include "base/result.h"
 #include "base/threads.h"
+#include "compress/numbers/slices.h"
 #include "compress/numbers/uniform.h"
 #include "formats/named_tensor.h"
 
@@ -31,11 +34,20 @@ struct LinearScheme {
 };
 
 struct LinearWeight {
-  const float* w = nullptr;  // [rows, columns]
+  const float* w = nullptr;  // [rows, columns]; nullptr: only `read` gives them
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kBF16;  // of the original: F32, F16 or BF16
   float shared_amax = 0;       // largest |w| of the layers that one engine fuses with this one (q, k, v; gate, up)
   float input_amax = 0;        // largest |x| that calibration saw; for formats with static activations
+  // Rows [first, first + count) to place[count, columns]; thread-safe.
+  std::function<void(int64_t first, int64_t count, float* place)> read = nullptr;
+
+  // These rows: where they lie, or read into `place`.
+  const float* Rows(int64_t first, int64_t count, float* place) const {
+    if (w != nullptr) return w + first * columns;
+    read(first, count, place);
+    return place;
+  }
 };
 
 // Codes that a method has chosen for a layer [rows, columns].
@@ -56,7 +68,9 @@ class LinearFormat {
   // The tensors that take the place of `module`.weight.
   virtual std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns,
                                           DType dtype) const = 0;
-  // Their bytes, in that order. outputs[i] has the size of Outputs()[i].
+  // Whether Encode takes rows as it goes (LinearWeight::Rows), so that the matrix need not be in memory.
+  virtual bool reads_rows() const { return true; }
+  // Their bytes, in that order. outputs[i] has the size of Outputs()[i] and starts as zeros.
   virtual void Encode(const LinearWeight& weight, std::span<std::vector<std::byte>> outputs,
                       ThreadPool& threads) const = 0;
   // The same from codes. REQUIRES: takes_codes().
@@ -72,24 +86,18 @@ class LinearFormat {
   // Further files of the folder: name, contents.
   virtual std::vector<std::pair<std::string, std::string>> Files(DType) const { return {}; }
   virtual bool needs_shared_amax() const { return false; }
+
+ protected:
+  friend Result<std::unique_ptr<LinearFormat>> MakeLinearFormat(const LinearScheme& scheme, Isa isa);
+  const Slices* slices_ = &kSlicesV2;
 };
 
-// Errors (kUsage) list what can be combined.
-Result<std::unique_ptr<LinearFormat>> MakeLinearFormat(const LinearScheme& scheme);
+// isa: the vectors that it uses; bytes are the same with all. Errors (kUsage) list what can be combined.
+Result<std::unique_ptr<LinearFormat>> MakeLinearFormat(const LinearScheme& scheme, Isa isa = Isa::kScalar);
 
 // A number as a tensor of this dtype stores it.
 float RoundTo(DType dtype, float x);
 void StoreAs(DType dtype, float x, std::byte* out);
 float LoadAs(DType dtype, const std::byte* in);
-
-// Codes of `bits` bits one after the other, low bits first, in little-endian 32-bit words.
-class BitWriter {
- public:
-  explicit BitWriter(std::byte* words) : words_(words) {}
-  void Put(uint64_t index, int bits, uint32_t code);  // the index-th code; the words start as zeros
- private:
-  std::byte* words_;
-};
-uint32_t GetBits(const std::byte* words, uint64_t index, int bits);
 
 }  // namespace hone

@@ -100,43 +100,78 @@ TEST(LinearFormat, SameTensorsAsTheRealTools) {
   }
 }
 
+// Shapes that no band, vector or byte divides, at every instruction set.
+TEST(LinearFormat, TheSameBytesWithAllVectors) {
+  Rng rng(11);
+  std::vector<float> w(48 * 224);
+  for (float& x : w) x = Bf16ToF32(F32ToBf16(0.02f * (static_cast<float>(rng.Below(1u << 20)) / (1 << 19) - 1)));
+  std::vector<LinearScheme> schemes;
+  for (const int bits : {2, 3, 4, 8}) {
+    for (const bool symmetric : {true, false}) {
+      schemes.push_back({"rtn", "gptq", bits, 56, symmetric});
+      for (const int64_t group : {7, 32, 0}) schemes.push_back({"rtn", "compressed-tensors", bits - bits / 8, group, symmetric});
+    }
+  }
+  schemes.push_back({"rtn", "awq", 4, 28, false});
+  for (const char* method : {"w8a8", "fp8", "mxfp4", "nvfp4"}) schemes.push_back({method, "compressed-tensors"});
+  for (const char* method : {"nf4", "fp4", "llm-int8"}) schemes.push_back({method, "bitsandbytes"});
+  const CpuFacts facts = ReadCpuFacts();
+  for (const LinearScheme& scheme : schemes) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      const int64_t rows = scheme.format == "gptq" && scheme.bits == 3 ? 32 : 48;
+      const LinearWeight weight{w.data(), rows, 224, dtype, Amax(w)};
+      Encoded wanted;
+      std::vector<float> wanted_back(rows * 224), back(rows * 224);
+      for (const Isa isa : AllIsas()) {
+        if (!facts.Supports(isa)) continue;
+        const auto format = MakeLinearFormat(scheme, isa);
+        ASSERT_TRUE(format && (*format)->Check(rows, 224)) << scheme.method << " " << scheme.format << " " << scheme.bits;
+        const Encoded got = Encode(**format, "m", weight);
+        (*format)->Decode(got.spans(), rows, 224, dtype, 0, rows, back.data());
+        if (isa == Isa::kScalar) wanted = got, wanted_back = back;
+        EXPECT_EQ(got.bytes, wanted.bytes) << scheme.method << " " << scheme.format << " " << scheme.bits << " " << IsaName(isa);
+        EXPECT_EQ(back, wanted_back) << scheme.method << " " << scheme.format << " " << scheme.bits << " " << IsaName(isa);
+        // Some rows alone are the same rows.
+        std::vector<float> some(5 * 224);
+        (*format)->Decode(got.spans(), rows, 224, dtype, 13, 5, some.data());
+        EXPECT_EQ(std::memcmp(some.data(), &back[13 * 224], some.size() * sizeof(float)), 0) << scheme.method << " " << scheme.format;
+      }
+    }
+  }
+}
+
 TEST(LinearFormat, PackedWords) {
   HONE_NEED_SHARED(folder, "goldens/compress/quant/packing");
   for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8}) {
     const auto file = SafetensorsFile::Open(folder + "/ct-b" + std::to_string(bits) + ".safetensors");
     ASSERT_TRUE(file);
     const TensorView &codes = (*file)->FindTensor("codes")->view, &packed = (*file)->FindTensor("packed")->view;
+    const int64_t rows = codes.shape[0], columns = codes.shape[1];
+    std::vector<uint8_t> unsigned_codes(static_cast<size_t>(rows * columns)), down_codes(rows), back(columns);
+    for (size_t i = 0; i < unsigned_codes.size(); ++i)
+      unsigned_codes[i] = static_cast<uint8_t>(codes.as<int8_t>()[i] + (1 << (bits - 1)));
     std::vector<std::byte> row(packed.row_bytes());
     // Down the columns, as zero points lie; and as libraries before 2026 padded words.
     const TensorView &down = (*file)->FindTensor("packed_dim0")->view, &padded = (*file)->FindTensor("packed_old_padded")->view;
     std::vector<std::byte> column(4 * down.shape[0]);
-    for (int64_t i = 0; i < codes.shape[1]; ++i) {
+    for (int64_t i = 0; i < columns; ++i) {
       std::fill(column.begin(), column.end(), std::byte{0});
-      BitWriter writer(column.data());
-      for (int64_t r = 0; r < codes.shape[0]; ++r)
-        writer.Put(r, bits, static_cast<uint32_t>(codes.as<int8_t>()[r * codes.shape[1] + i] + (1 << (bits - 1))));
+      for (int64_t r = 0; r < rows; ++r) down_codes[r] = unsigned_codes[r * columns + i];
+      PackBits(down_codes.data(), rows, bits, column.data());
       for (int64_t word = 0; word < down.shape[0]; ++word)
         EXPECT_EQ(std::memcmp(column.data() + 4 * word, down.data + 4 * (word * down.shape[1] + i), 4), 0) << bits;
     }
     const int per_word = 32 / bits;
-    for (int64_t r = 0; r < codes.shape[0]; ++r) {
-      for (int64_t i = 0; i < codes.shape[1]; ++i)
-        EXPECT_EQ(static_cast<int>(GetBits(padded.data + r * padded.row_bytes() + i / per_word * 4, i % per_word, bits)) -
-                      (1 << (bits - 1)),
-                  codes.as<int8_t>()[r * codes.shape[1] + i])
-            << bits;
-    }
-    for (int64_t r = 0; r < codes.shape[0]; ++r) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const std::vector<uint8_t> wanted(&unsigned_codes[r * columns], &unsigned_codes[r * columns] + columns);
+      for (int64_t i = 0; i < columns; i += per_word)
+        UnpackBits(padded.data + r * padded.row_bytes() + i / per_word * 4, std::min<int64_t>(per_word, columns - i), bits, &back[i]);
+      EXPECT_EQ(back, wanted) << bits << " padded, row " << r;
       std::fill(row.begin(), row.end(), std::byte{0});
-      BitWriter writer(row.data());
-      for (int64_t i = 0; i < codes.shape[1]; ++i) {
-        writer.Put(i, bits, static_cast<uint32_t>(codes.as<int8_t>()[r * codes.shape[1] + i] + (1 << (bits - 1))));
-      }
+      PackBits(wanted.data(), columns, bits, row.data());
       EXPECT_EQ(std::memcmp(row.data(), packed.data + r * row.size(), row.size()), 0) << bits << " row " << r;
-      for (int64_t i = 0; i < codes.shape[1]; ++i) {
-        EXPECT_EQ(static_cast<int>(GetBits(row.data(), i, bits)) - (1 << (bits - 1)),
-                  codes.as<int8_t>()[r * codes.shape[1] + i]);
-      }
+      UnpackBits(row.data(), columns, bits, back.data());
+      EXPECT_EQ(back, wanted) << bits << " row " << r;
     }
   }
   // GPTQ and AWQ: weights that are the codes minus the zeros of a golden file, so that its words must come out where
@@ -174,9 +209,10 @@ TEST(LinearFormat, PackedWords) {
     if (!awq) {  // version 1 of the zeros: one less, wrapping
       std::vector<std::byte> words(view("qzeros_v1").bytes());
       for (int64_t g = 0; g < 2; ++g) {
-        BitWriter writer(words.data() + g * 32 * bits / 8);
+        uint8_t less[32];
         for (int64_t r = 0; r < 32; ++r)
-          writer.Put(r, bits, (view("zeros").as<uint8_t>()[g * 32 + r] + (1u << bits) - 1) & ((1u << bits) - 1));
+          less[r] = static_cast<uint8_t>((view("zeros").as<uint8_t>()[g * 32 + r] + (1u << bits) - 1) & ((1u << bits) - 1));
+        PackBits(less, 32, bits, words.data() + g * 32 * bits / 8);
       }
       EXPECT_EQ(std::memcmp(words.data(), view("qzeros_v1").data, words.size()), 0) << name;
     }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "compress/folder/rounded_codes.h"
 #include "base/check.h"
 #include "compress/gptq/gptq.h"
+#include "compress/numbers/slices.h"
 #include "compress/read_matrix.h"
 #include "compress/scale/awq.h"
 #include "compress/work_file.h"
@@ -124,7 +126,7 @@ class FolderJob {
 
   Result<FolderReport> Run() {
     const double start = runtime_.clock->Now();
-    HONE_RETURN_IF_ERROR(CheckDisk());
+    if (!run_.resume) HONE_RETURN_IF_ERROR(CheckDisk(plan_.disk_bytes, path_, 0));
     HONE_TRY(const auto work, WorkFile::Open(path_ + ".partial", Fingerprint(), run_.resume));
     report_.resumed_tensors = work->pieces().size();
     if (report_.resumed_tensors > plan_.tensors.size())
@@ -152,6 +154,7 @@ class FolderJob {
     if (written && run_.overwrite) fs::remove_all(path_, ignored);
     if (written) fs::rename(unverified, path_, error);
     if (!written || error) fs::remove_all(unverified, ignored);
+    if (!written && written.error().code == ErrorCode::kInvalidInput) work->Remove();
     if (!written) return written.error();
     if (error) return IoError(path_ + ": " + error.message());
     work->Remove();
@@ -188,34 +191,60 @@ class FolderJob {
     return hash;
   }
 
-  Result<void> CheckDisk() const {
-    const fs::path parent = fs::path(path_).lexically_normal().parent_path();
-    std::error_code error;
-    const fs::space_info space = fs::space(parent.empty() ? "." : parent, error);
-    if (error) return IoError(fmt::format("{}: {}", parent.string(), error.message()));
-    if (space.available >= plan_.disk_bytes || run_.resume) return {};
-    return IoError(fmt::format(
-        "{}: {} MiB are free, this needs {} MiB (the folder and the work in progress); free space or write elsewhere",
-        parent.string(), space.available >> 20, plan_.disk_bytes >> 20));
-  }
-
-  // The whole matrix as F32 with its scales in it; an error names the first weight that is not finite.
-  Result<void> Load(const FolderTensor& tensor, std::vector<float>* w) const {
-    HONE_TRY(*w, ReadFiniteMatrix(checkpoint_, checkpoint_.FindTensor(tensor.name)->view, tensor.name,
-                                  *runtime_.threads));
-    if (run_.scales == nullptr) return {};
-    const size_t columns = static_cast<size_t>(tensor.columns);
-    if (const auto scale = run_.scales->scales.find(InputOf(tensor)); scale != run_.scales->scales.end()) {
-      for (size_t i = 0; i < w->size(); ++i) (*w)[i] *= scale->second.scale[i % columns];
+  // The rows of a matrix as F32 with its scales in them. What is not finite is read as zeros and told at the end.
+  class Rows {
+   public:
+    Rows(const FolderJob& job, const FolderTensor& tensor)
+        : job_(job), tensor_(tensor), view_(job.checkpoint_.FindTensor(tensor.name)->view) {
+      if (job.run_.scales == nullptr) return;
+      const auto& scales = job.run_.scales->scales;
+      if (const auto scale = scales.find(job.InputOf(tensor)); scale != scales.end()) columns_ = &scale->second.scale;
+      job.ForParts(tensor, [&](const Weight& part, int64_t row) {
+        const ColumnScale* scale = job.TakenBy(part.name);
+        if (scale == nullptr) return;
+        divisors_.resize(static_cast<size_t>(tensor.rows), 1.0f);
+        std::copy_n(scale->scale.begin(), part.view.shape[0], divisors_.begin() + row);
+      });
     }
-    ForParts(tensor, [&](const Weight& part, int64_t row) {
-      const ColumnScale* scale = TakenBy(part.name);
-      if (scale == nullptr) return;
-      for (int64_t r = 0; r < part.view.shape[0]; ++r) {
-        for (size_t i = 0; i < columns; ++i) (*w)[static_cast<size_t>(row + r) * columns + i] /= scale->scale[r];
+    void Read(int64_t first, int64_t count, float* w) {
+      if (!ReadFiniteRows(view_, first, count, w)) {
+        bad_ = true;
+        std::fill_n(w, count * tensor_.columns, 0.0f);
       }
+      for (int64_t r = first; r < first + count; ++r, w += tensor_.columns) {
+        for (int64_t i = 0; columns_ != nullptr && i < tensor_.columns; ++i) w[i] *= (*columns_)[i];
+        for (int64_t i = 0; !divisors_.empty() && i < tensor_.columns; ++i) w[i] /= divisors_[r];
+      }
+    }
+    // When all rows are read: the file's pages are let go. An error names the first weight that is not finite.
+    Result<void> End() const {
+      if (!bad_) {
+        job_.checkpoint_.Release(view_);
+        return {};
+      }
+      std::vector<float> row(static_cast<size_t>(tensor_.columns));
+      for (int64_t r = 0;; ++r) {
+        if (!ReadFiniteRows(view_, r, 1, row.data())) return NotFinite(job_.checkpoint_, view_, tensor_.name, r);
+      }
+    }
+
+   private:
+    const FolderJob& job_;
+    const FolderTensor& tensor_;
+    const TensorView& view_;
+    const std::vector<float>* columns_ = nullptr;
+    std::vector<float> divisors_;  // a row
+    std::atomic<bool> bad_{false};
+  };
+
+  // The whole matrix.
+  Result<void> Load(const FolderTensor& tensor) {
+    w_.resize(static_cast<size_t>(tensor.rows * tensor.columns));
+    Rows rows(*this, tensor);
+    runtime_.threads->ParallelFor(static_cast<size_t>(tensor.rows), 1, [&](size_t begin, size_t end) {
+      rows.Read(static_cast<int64_t>(begin), static_cast<int64_t>(end - begin), &w_[begin * tensor.columns]);
     });
-    return {};
+    return rows.End();
   }
 
   const std::string& InputOf(const FolderTensor& tensor) const { return linears_.at(tensor.name).input; }
@@ -269,11 +298,23 @@ class FolderJob {
   }
 
   Result<void> FindSharedAmax() {
-    std::vector<float> w;
+    const Slices& slices = SlicesFor(runtime_.isa);
     for (const FolderTensor& tensor : plan_.tensors) {
-      HONE_RETURN_IF_ERROR(Load(tensor, &w));
+      Rows rows(*this, tensor);
+      std::vector<float> largest(runtime_.threads->count());
+      runtime_.threads->Run([&](int worker) {
+        const auto [begin, end] = runtime_.threads->Range(static_cast<size_t>(tensor.rows), 1, worker);
+        std::vector<float> row(static_cast<size_t>(tensor.columns));
+        for (size_t r = begin; r < end; ++r) {
+          rows.Read(static_cast<int64_t>(r), 1, row.data());
+          float least, most;
+          slices.range(row.data(), tensor.columns, &least, &most);
+          largest[worker] = std::max({largest[worker], std::fabs(least), std::fabs(most)});
+        }
+      });
+      HONE_RETURN_IF_ERROR(rows.End());
       float& amax = amax_[InputOf(tensor)];
-      for (const float x : w) amax = std::max(amax, std::fabs(x));
+      for (const float x : largest) amax = std::max(amax, x);
     }
     return {};
   }
@@ -349,20 +390,24 @@ class FolderJob {
   }
 
   Result<void> Quantize(const FolderTensor& tensor, WorkFile& work) {
-    HONE_RETURN_IF_ERROR(Load(tensor, &w_));
-    std::vector<std::vector<std::byte>> outputs;
-    for (const TensorInfo& info : format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype))
-      outputs.emplace_back(info.bytes());
-    if (scheme_.method == "awq" || scheme_.clip != Clip::kMinMax) {
+    const std::vector<TensorInfo> infos = format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype);
+    outputs_.resize(infos.size());
+    for (size_t i = 0; i < infos.size(); ++i) outputs_[i].assign(infos[i].bytes(), std::byte{0});
+    const bool by_codes = scheme_.method == "awq" || scheme_.clip != Clip::kMinMax, whole = by_codes || !format_.reads_rows();
+    if (whole) HONE_RETURN_IF_ERROR(Load(tensor));
+    if (by_codes) {
       const RoundedCodes codes = Round(tensor);
-      format_.EncodeCodes(codes.View(tensor.rows, tensor.columns, tensor.dtype), outputs, *runtime_.threads);
+      format_.EncodeCodes(codes.View(tensor.rows, tensor.columns, tensor.dtype), outputs_, *runtime_.threads);
     } else {
-      LinearWeight weight{w_.data(), tensor.rows, tensor.columns, tensor.dtype};
+      Rows rows(*this, tensor);
+      LinearWeight weight{whole ? w_.data() : nullptr, tensor.rows, tensor.columns, tensor.dtype};
+      weight.read = [&rows](int64_t first, int64_t count, float* place) { rows.Read(first, count, place); };
       if (format_.needs_shared_amax()) weight.shared_amax = amax_.at(InputOf(tensor));
       if (scheme_.static_activations) weight.input_amax = run_.scales->largest_inputs.at(InputOf(tensor));
-      format_.Encode(weight, outputs, *runtime_.threads);
+      format_.Encode(weight, outputs_, *runtime_.threads);
+      HONE_RETURN_IF_ERROR(rows.End());
     }
-    for (const auto& output : outputs) HONE_RETURN_IF_ERROR(work.Append(output));
+    for (const auto& output : outputs_) HONE_RETURN_IF_ERROR(work.Append(output));
     return work.EndPiece();
   }
 
@@ -458,11 +503,11 @@ class FolderJob {
     HONE_TRY(const auto file, SafetensorsFile::OpenFolder(folder));
     double error = 0, power = 0;
     uint64_t done = 0;
-    std::vector<float> back;
+    const Slices& slices = SlicesFor(runtime_.isa);
     for (const FolderTensor& tensor : plan_.tensors) {
       if (run_.progress && !run_.progress("verifying", done, total_)) return Stopped();
       done += tensor.bytes_before;
-      HONE_RETURN_IF_ERROR(Load(tensor, &w_));
+      Rows rows(*this, tensor);
       std::vector<std::span<const std::byte>> outputs;
       for (const TensorInfo& info : format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype)) {
         const NamedTensor* written = file->FindTensor(info.name);
@@ -471,18 +516,25 @@ class FolderJob {
         }
         outputs.emplace_back(written->view.data, written->view.bytes());
       }
-      back.resize(w_.size());
-      runtime_.threads->ParallelFor(static_cast<size_t>(tensor.rows), 1, [&](size_t begin, size_t end) {
-        format_.Decode(outputs, tensor.rows, tensor.columns, tensor.dtype, static_cast<int64_t>(begin),
-                       static_cast<int64_t>(end - begin), back.data() + static_cast<int64_t>(begin) * tensor.columns);
+      // A band of rows at a time, so that what is read back stays in the cache; sums in the order of the bands.
+      constexpr int64_t kBand = 16;
+      struct Band {
+        double error = 0, power = 0, largest = 0;
+      };
+      std::vector<Band> bands(static_cast<size_t>((tensor.rows + kBand - 1) / kBand));
+      runtime_.threads->ParallelFor(bands.size(), 1, [&](size_t begin, size_t end) {
+        std::vector<float> w(static_cast<size_t>(kBand * tensor.columns)), back(w.size());
+        for (size_t b = begin; b < end; ++b) {
+          const int64_t first = static_cast<int64_t>(b) * kBand, count = std::min(kBand, tensor.rows - first);
+          rows.Read(first, count, w.data());
+          format_.Decode(outputs, tensor.rows, tensor.columns, tensor.dtype, first, count, back.data());
+          slices.compare(back.data(), w.data(), count * tensor.columns, &bands[b].error, &bands[b].power,
+                         &bands[b].largest);
+        }
       });
+      HONE_RETURN_IF_ERROR(rows.End());
       double mine = 0, mine_power = 0, max = 0;
-      for (size_t i = 0; i < w_.size(); ++i) {
-        const double e = double{back[i]} - w_[i];
-        mine += e * e;
-        mine_power += double{w_[i]} * w_[i];
-        max = std::max(max, std::fabs(e));
-      }
+      for (const Band& band : bands) mine += band.error, mine_power += band.power, max = std::max(max, band.largest);
       if (!std::isfinite(mine))
         return InvalidInput(
             fmt::format("{}: {} has weights too large for the format's scales", checkpoint_.path(), tensor.name));
@@ -509,7 +561,8 @@ class FolderJob {
   std::map<std::string, LayerUnit> linears_;  // by their name in the file
   std::map<std::string, std::vector<std::byte>> folded_;  // norms and biases with scales in them, by name in the file
   std::map<std::string, float> amax_;
-  std::vector<float> w_;
+  std::vector<float> w_;  // the matrix at hand, where it is needed whole
+  std::vector<std::vector<std::byte>> outputs_;
 };
 
 }  // namespace

@@ -79,26 +79,28 @@ const std::array<float, 256>& DynamicMap() {
   return map;
 }
 
-Codebook4Tensor QuantizeCodebook4(Codebook4 codebook, std::span<const float> x, int block) {
+void QuantizeCodebook4(Codebook4 codebook, std::span<const float> x, int block, const Slices& slices,
+                       std::span<uint8_t> packed, std::span<float> absmax) {
   static const Ladder ladders[2] = {MakeLadder(CodebookValues(Codebook4::kNf4)),
                                     MakeLadder(CodebookValues(Codebook4::kFp4))};
   const Ladder& ladder = ladders[static_cast<int>(codebook)];
-  Codebook4Tensor out;
-  out.packed.resize((x.size() + 1) / 2);
-  for (size_t first = 0; first < x.size(); first += block) {
-    const size_t n = std::min<size_t>(block, x.size() - first);
-    float absmax = 0;
-    for (size_t i = 0; i < n; ++i) absmax = std::max(absmax, std::fabs(x[first + i]));
-    out.absmax.push_back(absmax);
-    const float inverse = absmax > 0 ? 1 / absmax : 0;
-    for (size_t i = 0; i < n; ++i) {
-      const float scaled = x[first + i] * inverse;
-      size_t step = 0;  // a value at a midpoint takes the lower entry
-      while (step < ladder.middle.size() && scaled > ladder.middle[step]) ++step;
-      const size_t at = first + i;
-      out.packed[at / 2] |= static_cast<uint8_t>(ladder.code[step] << (at % 2 == 0 ? 4 : 0));
-    }
+  std::vector<uint8_t> steps(static_cast<size_t>(block));
+  for (size_t b = 0; b < absmax.size(); ++b) {
+    const size_t first = b * block, n = std::min<size_t>(block, x.size() - first);
+    float least, most;
+    slices.range(&x[first], static_cast<int64_t>(n), &least, &most);
+    absmax[b] = std::max(std::fabs(least), std::fabs(most));
+    // A value at a midpoint takes the lower entry.
+    slices.count_below(&x[first], static_cast<int64_t>(n), absmax[b] > 0 ? 1 / absmax[b] : 0, ladder.middle.data(), steps.data());
+    uint8_t* to = &packed[first / 2];
+    for (size_t i = 0; i + 1 < n; i += 2) to[i / 2] = static_cast<uint8_t>(ladder.code[steps[i]] << 4 | ladder.code[steps[i + 1]]);
+    if (n % 2 != 0) to[n / 2] = static_cast<uint8_t>(ladder.code[steps[n - 1]] << 4);
   }
+}
+
+Codebook4Tensor QuantizeCodebook4(Codebook4 codebook, std::span<const float> x, int block) {
+  Codebook4Tensor out{std::vector<uint8_t>((x.size() + 1) / 2), std::vector<float>((x.size() + block - 1) / block)};
+  QuantizeCodebook4(codebook, x, block, kSlicesV2, out.packed, out.absmax);
   return out;
 }
 

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "compress/numbers/slices.h"
+
 namespace hone {
 
 enum class Codebook4 : uint8_t { kNf4, kFp4 };
@@ -19,8 +21,11 @@ struct Codebook4Tensor {
   std::vector<uint8_t> packed;  // two codes a byte, the first in the high nibble
   std::vector<float> absmax;    // a block; blocks run over the flattened tensor, the last may be short
 };
-// REQUIRES: finite x, block >= 2.
+// REQUIRES: finite x, an even block.
 Codebook4Tensor QuantizeCodebook4(Codebook4 codebook, std::span<const float> x, int block);
+// The same into `out`, which has the sizes of its vectors.
+void QuantizeCodebook4(Codebook4 codebook, std::span<const float> x, int block, const Slices& slices,
+                       std::span<uint8_t> packed, std::span<float> absmax);
 void DequantizeCodebook4(Codebook4 codebook, const Codebook4Tensor& tensor, int block, std::span<float> out);
 
 // absmax in blocks of 256 under the dynamic map, the mean taken off first.

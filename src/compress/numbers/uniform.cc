@@ -61,20 +61,17 @@ Grid SearchGrid(const GridSpec& spec, Range range, const float* x, int64_t n) {
   return best;
 }
 
-Grid FindGptqGrid(const GridSpec& spec, const float* x, int64_t n) {
-  Range range = FindRange(spec, x, n);
+Range GptqRange(const GridSpec& spec, Range range) {
   range.low = std::min(range.low, 0.0f);
   range.high = std::max(range.high, 0.0f);
   if (spec.symmetric) {
     range.high = std::max(-range.low, range.high);
     if (range.low < 0) range.low = -range.high;  // a slice without negatives keeps 0: its upper half clips
   }
-  if (range.low == 0 && range.high == 0) range = {-1, 1};
-  return spec.clip == Clip::kSearch ? SearchGrid(spec, range, x, n) : GptqGrid(spec, range);
+  return range.low == 0 && range.high == 0 ? Range{-1, 1} : range;
 }
 
-Grid FindCompressedTensorsGrid(const GridSpec& spec, const float* x, int64_t n) {
-  Range range = FindRange(spec, x, n);
+Grid CompressedTensorsGrid(const GridSpec& spec, Range range) {
   range.low = std::min(range.low, 0.0f);
   range.high = std::max(range.high, 0.0f);
   const float bottom = static_cast<float>(LowestCode(spec)), top = static_cast<float>(HighestCode(spec));
@@ -90,16 +87,14 @@ Grid FindCompressedTensorsGrid(const GridSpec& spec, const float* x, int64_t n) 
   return grid;
 }
 
-Grid FindAwqGrid(const GridSpec& spec, const float* x, int64_t n) {
-  Range range = FindRange(spec, x, n);
+Grid AwqGridOf(const GridSpec& spec, Range range) {
   if (spec.holds_zero) range = {std::min(range.low, 0.0f), std::max(range.high, 0.0f)};
   const float top = static_cast<float>(HighestCode(spec));
   const float scale = std::max(range.high - range.low, 1e-5f) / top;
   return {scale, std::clamp(-std::nearbyint(range.low / scale), 0.0f, top)};
 }
 
-Grid FindAbsmaxGrid(const GridSpec& spec, const float* x, int64_t n) {
-  const Range range = FindRange(spec, x, n);
+Grid AbsmaxGrid(const GridSpec& spec, Range range) {
   return {std::max(std::fabs(range.low), std::fabs(range.high)) / static_cast<float>(HighestCode(spec)), 0};
 }
 
@@ -122,17 +117,25 @@ int HighestCode(const GridSpec& spec) {
 }
 
 Grid FindGrid(const GridSpec& spec, const float* x, int64_t n) {
-  HONE_CHECK(n >= 1 && spec.bits >= 2 && spec.bits <= 8);
+  HONE_CHECK(n >= 1);
   HONE_CHECK(spec.clip == Clip::kMinMax || spec.rule == GridRule::kGptq);
+  const Range range = FindRange(spec, x, n);
+  if (spec.clip == Clip::kSearch) return SearchGrid(spec, GptqRange(spec, range), x, n);
+  return GridOfRange(spec, range.low, range.high);
+}
+
+Grid GridOfRange(const GridSpec& spec, float least, float most) {
+  HONE_CHECK(spec.bits >= 2 && spec.bits <= 8);
+  const Range range{least, most};
   switch (spec.rule) {
     case GridRule::kGptq:
-      return FindGptqGrid(spec, x, n);
+      return GptqGrid(spec, GptqRange(spec, range));
     case GridRule::kCompressedTensors:
-      return FindCompressedTensorsGrid(spec, x, n);
+      return CompressedTensorsGrid(spec, range);
     case GridRule::kAwq:
-      return FindAwqGrid(spec, x, n);
+      return AwqGridOf(spec, range);
     case GridRule::kAbsmax:
-      return FindAbsmaxGrid(spec, x, n);
+      return AbsmaxGrid(spec, range);
   }
   return {};
 }

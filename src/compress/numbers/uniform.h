@@ -40,6 +40,8 @@ int HighestCode(const GridSpec& spec);
 // The grid of one slice. Its scale is finite and positive for finite weights, except that absmax of zeros gives 0.
 // REQUIRES: n >= 1, bits in [2, 8]; clip other than kMinMax: rule is kGptq.
 Grid FindGrid(const GridSpec& spec, const float* x, int64_t n);
+// The same where nothing is clipped, from the slice's range (percentiles are one too).
+Grid GridOfRange(const GridSpec& spec, float least, float most);
 int EncodeUniform(const GridSpec& spec, const Grid& grid, float x);
 
 // A matrix [rows, columns] in groups along its rows: `group` columns (0: the whole row; the last group may be short),

@@ -1,0 +1,47 @@
+// Slices of weights (groups, blocks, rows) to codes and back, with the vectors of one instruction set. Every weight takes the float
+// operations of the scalar definitions (uniform.h, small_floats.h, codebooks.h) in their order, so the bits are theirs in
+// every table. Slices may have any length and alignment. Weights are finite and scales positive.
+//
+// A function here is one in slices_body.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace hone {
+
+enum class Isa;
+
+struct Slices {
+  // All of x is finite.
+  bool (*finite)(const float* x, int64_t n);
+  // Least and largest of x.
+  void (*range)(const float* x, int64_t n, float* least, float* most);
+  // round(x / scale) + zero, limited to 0 .. top. REQUIRES: zero in 0 .. top, top < 256.
+  void (*round)(const float* x, int64_t n, float scale, float zero, int top, uint8_t* codes);
+  // round(R(R(x / scale) + zero)), limited to -half .. half - 1; the code is that + half. R rounds to `dtype`: F32, F16, BF16.
+  void (*round_in)(DType dtype, const float* x, int64_t n, float scale, float zero, int half, uint8_t* codes);
+  // round(x * factor), limited to +-127.
+  void (*round_to_bytes)(const float* x, int64_t n, float factor, int8_t* codes);
+  // E4M3 of R(x / scale).
+  void (*to_e4m3)(DType dtype, const float* x, int64_t n, float scale, uint8_t* codes);
+  // E2M1 of x / scale, zeros without a sign.
+  void (*to_e2m1)(const float* x, int64_t n, float scale, uint8_t* codes);
+  // How many of 15 rising bounds lie below x * factor.
+  void (*count_below)(const float* x, int64_t n, float factor, const float* bounds, uint8_t* counts);
+  // (code - zero) * scale; zero is whole.
+  void (*dequantize)(const uint8_t* codes, int64_t n, float scale, float zero, float* x);
+  // Sums of (a - b)^2 and of b^2 in double, and the largest |a - b|, added to what is there.
+  void (*compare)(const float* a, const float* b, int64_t n, double* errors, double* power, double* largest);
+};
+
+extern const Slices kSlicesV2, kSlicesAvx2, kSlicesAvx512;
+const Slices& SlicesFor(Isa isa);
+
+// Codes of `bits` bits (1 to 8) one after the other, low bits first: ceil(n * bits / 8) bytes. Codes are below 2^bits.
+void PackBits(const uint8_t* codes, int64_t n, int bits, std::byte* out);
+void UnpackBits(const std::byte* packed, int64_t n, int bits, uint8_t* codes);
+
+}  // namespace hone

@@ -1,0 +1,189 @@
+// The functions of slices.h for HONE_LANES floats a vector; what is left of a slice is padded with zeros.
+#pragma once
+
+#include "compress/gguf/lanes.h"
+#include "compress/numbers/slices.h"
+
+namespace hone {
+namespace {
+
+inline Floats Least(Floats a, Floats b) { return a < b ? a : b; }
+inline Floats Most(Floats a, Floats b) { return a > b ? a : b; }
+inline Floats Limited(Floats x, float to) { return Least(Most(x, Splat(-to)), Splat(to)); }
+
+// fn(vector, index, how many of it) for all of x.
+inline void ForVectors(const float* x, int64_t n, auto&& fn) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Floats v;
+    std::memcpy(&v, x + i, sizeof(v));
+    fn(v, i, kLanes);
+  }
+  if (i == n) return;
+  Floats v{};
+  std::memcpy(&v, x + i, static_cast<size_t>(n - i) * sizeof(float));
+  fn(v, i, static_cast<int>(n - i));
+}
+
+// The low bytes of `count` lanes.
+inline void StoreSome(Ints x, int count, void* out) {
+  if (count == kLanes) return StoreBytes(x, out);
+  uint8_t bytes[kLanes];
+  StoreBytes(x, bytes);
+  std::memcpy(out, bytes, static_cast<size_t>(count));
+}
+
+// Halves to even, as tensor/float16.h rounds; finite or infinite.
+template <DType dtype>
+inline Floats Stored(Floats x) {
+  if constexpr (dtype == DType::kBF16) {
+    const Ints bits = Bits(x);
+    return FromBits((bits + 0x7fff + ((bits >> 16) & 1)) & ~0xffff);
+  } else if constexpr (dtype == DType::kF16) {
+    const Ints bits = Bits(x), sign = bits & static_cast<int32_t>(0x80000000), magnitude = bits ^ sign;
+    const Ints normal = (magnitude + 0xfff + ((magnitude >> 13) & 1)) & ~0x1fff;
+    const Ints tiny = Bits((FromBits(magnitude) + 0.5f) - 0.5f);  // subnormal: a unit of 0.5's last place is 2^-24
+    const Ints rounded = Select(magnitude < 0x38800000, tiny, normal);
+    return FromBits(Select(magnitude >= 0x477ff000, SplatInt(0x7f800000), rounded) | sign);
+  } else {
+    return x;
+  }
+}
+inline void ByDType(DType dtype, auto&& fn) {  // fn.operator()<dtype>()
+  if (dtype == DType::kBF16) return fn.template operator()<DType::kBF16>();
+  if (dtype == DType::kF16) return fn.template operator()<DType::kF16>();
+  fn.template operator()<DType::kF32>();
+}
+
+bool Finite(const float* x, int64_t n) {
+  Ints bad{};
+  ForVectors(x, n, [&](Floats v, int64_t, int) { bad |= (Bits(v) & 0x7fffffff) >= 0x7f800000; });
+  return !Any(bad);
+}
+
+void Range(const float* x, int64_t n, float* least, float* most) {
+  // Vectors that overlap instead of a padded one: zeros may be outside of the range.
+  if (n < kLanes) {
+    *least = *most = x[0];
+    for (int64_t i = 1; i < n; ++i) *least = x[i] < *least ? x[i] : *least, *most = x[i] > *most ? x[i] : *most;
+    return;
+  }
+  Floats low, high;
+  std::memcpy(&low, x + n - kLanes, sizeof(low));
+  high = low;
+  for (int64_t i = 0; i + kLanes <= n; i += kLanes) {
+    Floats v;
+    std::memcpy(&v, x + i, sizeof(v));
+    low = Least(low, v), high = Most(high, v);
+  }
+  *least = low[0], *most = high[0];
+  for (int i = 1; i < kLanes; ++i) {
+    *least = low[i] < *least ? low[i] : *least;
+    *most = high[i] > *most ? high[i] : *most;
+  }
+}
+
+void Round(const float* x, int64_t n, float scale, float zero, int top, uint8_t* codes) {
+  const int whole = static_cast<int>(zero);
+  ForVectors(x, n, [&](Floats v, int64_t i, int count) {
+    StoreSome(Clamp(Nearest(Limited(v / scale, 1024)) + whole, 0, top), count, codes + i);
+  });
+}
+
+void RoundIn(DType dtype, const float* x, int64_t n, float scale, float zero, int half, uint8_t* codes) {
+  ByDType(dtype, [&]<DType type>() {
+    ForVectors(x, n, [&](Floats v, int64_t i, int count) {
+      const Floats code = Limited(Stored<type>(Stored<type>(v / scale) + zero), 1024);
+      StoreSome(Clamp(Nearest(code), -half, half - 1) + half, count, codes + i);
+    });
+  });
+}
+
+void RoundToBytes(const float* x, int64_t n, float factor, int8_t* codes) {
+  ForVectors(x, n, [&](Floats v, int64_t i, int count) { StoreSome(Nearest(Limited(v * factor, 127)), count, codes + i); });
+}
+
+// A float's magnitude as a small float: `mantissa` bits, `first` its code for 1, the smallest step 2^-steps below `normal`.
+template <int mantissa, int first, int top>
+inline Ints SmallMagnitude(Floats x, float normal, float shift) {
+  const Floats a = Abs(x);
+  constexpr int drop = 23 - mantissa;
+  const Ints bits = Bits(a);
+  const Ints above = ((bits + ((1 << (drop - 1)) - 1) + ((bits >> drop) & 1)) >> drop) - ((127 << mantissa) - first);
+  const Ints below = Bits(a + shift) - Bits(Splat(shift));  // shift's last place is the smallest step
+  return Clamp(Select(a < normal, below, above), 0, top);
+}
+inline Ints SignOf(Floats x, int bit) { return (Bits(x) >> (31 - bit)) & (1 << bit); }
+
+void ToE4m3(DType dtype, const float* x, int64_t n, float scale, uint8_t* codes) {
+  ByDType(dtype, [&]<DType type>() {
+    ForVectors(x, n, [&](Floats v, int64_t i, int count) {
+      v = Stored<type>(v / scale);
+      StoreSome(SmallMagnitude<3, 7 << 3, 0x7e>(v, 0x1.0p-6f, 0x1.0p14f) | SignOf(v, 7), count, codes + i);
+    });
+  });
+}
+
+void ToE2m1(const float* x, int64_t n, float scale, uint8_t* codes) {
+  ForVectors(x, n, [&](Floats v, int64_t i, int count) {
+    v = v / scale;
+    const Ints code = SmallMagnitude<1, 1 << 1, 7>(v, 1.0f, 0x1.0p22f) | SignOf(v, 3);
+    StoreSome(Select(v == 0.0f, Ints{}, code), count, codes + i);
+  });
+}
+
+void CountBelow(const float* x, int64_t n, float factor, const float* bounds, uint8_t* counts) {
+  ForVectors(x, n, [&](Floats v, int64_t i, int count) {
+    v = v * factor;
+    Ints below{};
+    for (int j = 0; j < 15; ++j) below -= v > bounds[j];
+    StoreSome(below, count, counts + i);
+  });
+}
+
+void Dequantize(const uint8_t* codes, int64_t n, float scale, float zero, float* x) {
+  typedef uint8_t Bytes __attribute__((vector_size(HONE_LANES)));
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Bytes bytes;
+    std::memcpy(&bytes, codes + i, sizeof(bytes));
+    const Floats v = (ToFloats(__builtin_convertvector(bytes, Ints)) - zero) * scale;
+    std::memcpy(x + i, &v, sizeof(v));
+  }
+  for (; i < n; ++i) x[i] = (static_cast<float>(codes[i]) - zero) * scale;
+}
+
+// Sixteen sums, whatever the lanes: so that all tables give the same.
+void Compare(const float* a, const float* b, int64_t n, double* errors, double* power, double* largest) {
+  typedef double Doubles __attribute__((vector_size(HONE_LANES * 8)));
+  constexpr int kSums = 16, kParts = kSums / kLanes;
+  Doubles error[kParts] = {}, squares[kParts] = {}, most[kParts] = {};
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+    for (int part = 0; part < kParts; ++part) {
+      Floats x, y;
+      std::memcpy(&x, a + i + part * kLanes, sizeof(x));
+      std::memcpy(&y, b + i + part * kLanes, sizeof(y));
+      const Doubles wanted = __builtin_convertvector(y, Doubles), e = __builtin_convertvector(x, Doubles) - wanted;
+      error[part] += e * e;
+      squares[part] += wanted * wanted;
+      const Doubles magnitude = e < 0.0 ? -e : e;
+      most[part] = magnitude > most[part] ? magnitude : most[part];
+    }
+  }
+  for (int j = 0; j < kSums; ++j) {
+    *errors += error[j / kLanes][j % kLanes];
+    *power += squares[j / kLanes][j % kLanes];
+    const double m = most[j / kLanes][j % kLanes];
+    *largest = m > *largest ? m : *largest;
+  }
+  for (; i < n; ++i) {
+    const double wanted = b[i], e = a[i] - wanted, magnitude = e < 0 ? -e : e;
+    *errors += e * e;
+    *power += wanted * wanted;
+    *largest = magnitude > *largest ? magnitude : *largest;
+  }
+}
+
+}  // namespace
+}  // namespace hone

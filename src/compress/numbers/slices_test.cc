@@ -1,0 +1,161 @@
+// Every table of slices against the scalar definitions, weight by weight.
+#include "compress/numbers/slices.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/cpu.h"
+#include "base/random.h"
+#include "compress/numbers/small_floats.h"
+#include "compress/numbers/uniform.h"
+#include "tensor/float16.h"
+
+namespace hone {
+namespace {
+
+float RoundedTo(DType dtype, float x) {
+  return dtype == DType::kF16 ? F16ToF32(F32ToF16(x)) : dtype == DType::kBF16 ? Bf16ToF32(F32ToBf16(x)) : x;
+}
+
+class SlicesTest : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!ReadCpuFacts().Supports(GetParam())) GTEST_SKIP() << "this CPU lacks " << IsaName(GetParam());
+  }
+  const Slices& slices() const { return SlicesFor(GetParam()); }
+  // Numbers of all magnitudes, halves of steps, both zeros.
+  std::vector<float> Numbers(int64_t n) {
+    std::vector<float> x(static_cast<size_t>(n));
+    for (float& v : x) {
+      const float sign = rng_.Below(2) == 0 ? 1.0f : -1.0f;
+      switch (rng_.Below(5)) {
+        case 0: v = sign * 0; break;
+        case 1: v = sign * 0.25f * static_cast<float>(rng_.Below(64)); break;
+        case 2: v = sign * std::ldexp(1.0f + static_cast<float>(rng_.Below(1u << 23)) / (1 << 23), static_cast<int>(rng_.Below(60)) - 40); break;
+        default: v = sign * 8 * static_cast<float>(rng_.Below(1u << 24)) / (1 << 24);
+      }
+    }
+    return x;
+  }
+  Rng rng_{3};
+};
+
+constexpr int64_t kLengths[] = {1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 64, 100, 1000};
+constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+TEST_P(SlicesTest, RoundAsTheDefinitions) {
+  for (const int64_t n : kLengths) {
+    const std::vector<float> x = Numbers(n);
+    std::vector<uint8_t> codes(n), wanted(n);
+    for (const float scale : {1.0f, 0.5f, 0.013f, 1e-6f, 1e30f}) {
+      for (const int bits : {2, 3, 4, 8}) {
+        const int top = (1 << bits) - 1;
+        const GridSpec gptq{GridRule::kGptq, bits};
+        for (const int zero : {0, top / 3, top}) {
+          slices().round(x.data(), n, scale, static_cast<float>(zero), top, codes.data());
+          for (int64_t i = 0; i < n; ++i) wanted[i] = static_cast<uint8_t>(EncodeUniform(gptq, {scale, static_cast<float>(zero)}, x[i]));
+          ASSERT_EQ(codes, wanted) << scale << " " << bits << " " << zero;
+        }
+        const int half = 1 << (bits - 1);
+        for (const DType dtype : kTypes) {
+          for (const int zero : {-half, 0, half - 1}) {
+            slices().round_in(dtype, x.data(), n, scale, static_cast<float>(zero), half, codes.data());
+            for (int64_t i = 0; i < n; ++i) {
+              const float code = RoundedTo(dtype, RoundedTo(dtype, x[i] / scale) + static_cast<float>(zero));
+              wanted[i] = static_cast<uint8_t>(std::clamp(std::nearbyint(code), -1.0f * half, half - 1.0f) + half);
+            }
+            ASSERT_EQ(codes, wanted) << scale << " " << bits << " " << zero << " " << Info(dtype).name;
+          }
+        }
+      }
+    }
+    std::vector<int8_t> bytes(n), wanted_bytes(n);
+    slices().round_to_bytes(x.data(), n, 33.3f, bytes.data());
+    for (int64_t i = 0; i < n; ++i) wanted_bytes[i] = static_cast<int8_t>(std::clamp(std::nearbyint(x[i] * 33.3f), -127.0f, 127.0f));
+    EXPECT_EQ(bytes, wanted_bytes);
+  }
+}
+
+TEST_P(SlicesTest, SmallFloatsAsTheDefinitions) {
+  for (const int64_t n : kLengths) {
+    const std::vector<float> x = Numbers(n);
+    std::vector<uint8_t> codes(n), wanted(n);
+    for (const float scale : {1.0f, 0.017f, 3.0f, 0x1.0p-127f, 0x1.0p100f}) {
+      for (const DType dtype : kTypes) {
+        slices().to_e4m3(dtype, x.data(), n, scale, codes.data());
+        for (int64_t i = 0; i < n; ++i) wanted[i] = EncodeSmallFloat(kE4M3, RoundedTo(dtype, x[i] / scale));
+        ASSERT_EQ(codes, wanted) << scale << " " << Info(dtype).name;
+      }
+      slices().to_e2m1(x.data(), n, scale, codes.data());
+      for (int64_t i = 0; i < n; ++i) wanted[i] = x[i] / scale == 0 ? uint8_t{0} : EncodeSmallFloat(kE2M1, x[i] / scale);
+      ASSERT_EQ(codes, wanted) << scale;
+    }
+  }
+}
+
+TEST_P(SlicesTest, RangesCountsAndComparisons) {
+  for (const int64_t n : kLengths) {
+    const std::vector<float> x = Numbers(n), y = Numbers(n);
+    float least, most;
+    slices().range(x.data(), n, &least, &most);
+    EXPECT_EQ(least, *std::min_element(x.begin(), x.end()));
+    EXPECT_EQ(most, *std::max_element(x.begin(), x.end()));
+    float bounds[15];
+    for (int i = 0; i < 15; ++i) bounds[i] = static_cast<float>(i - 7) * 0.5f;
+    std::vector<uint8_t> counts(n), codes(n);
+    slices().count_below(x.data(), n, 0.5f, bounds, counts.data());
+    std::vector<float> back(n);
+    for (int64_t i = 0; i < n; ++i) {
+      EXPECT_EQ(counts[i], std::lower_bound(bounds, bounds + 15, x[i] * 0.5f) - bounds) << x[i];
+      codes[i] = static_cast<uint8_t>(rng_.Below(256));
+    }
+    slices().dequantize(codes.data(), n, 0.037f, 129, back.data());
+    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(back[i], static_cast<float>(codes[i] - 129) * 0.037f);
+    double errors = 1, power = 2, largest = 0, first_errors = 1, first_power = 2, first_largest = 0, sum = 1;
+    slices().compare(x.data(), y.data(), n, &errors, &power, &largest);
+    kSlicesV2.compare(x.data(), y.data(), n, &first_errors, &first_power, &first_largest);
+    EXPECT_EQ(errors, first_errors);
+    EXPECT_EQ(power, first_power);
+    double wanted_largest = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      sum += std::pow(double{x[i]} - y[i], 2);
+      wanted_largest = std::max(wanted_largest, std::fabs(double{x[i]} - y[i]));
+    }
+    EXPECT_NEAR(errors, sum, 1e-12 * sum);
+    EXPECT_EQ(largest, wanted_largest);
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), HUGE_VALF, -HUGE_VALF}) {
+      std::vector<float> damaged = x;
+      EXPECT_TRUE(slices().finite(damaged.data(), n));
+      damaged[rng_.Below(static_cast<uint32_t>(n))] = bad;
+      EXPECT_FALSE(slices().finite(damaged.data(), n));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Vectors, SlicesTest, testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvx512),
+                         [](const auto& one) { return std::string(IsaName(one.param)); });
+
+TEST(PackBits, AllWidthsAndLengths) {
+  Rng rng(4);
+  for (int bits = 1; bits <= 8; ++bits) {
+    for (int64_t n = 1; n <= 40; ++n) {
+      std::vector<uint8_t> codes(n), back(n);
+      for (uint8_t& code : codes) code = static_cast<uint8_t>(rng.Below(1u << bits));
+      std::vector<std::byte> packed((n * bits + 7) / 8 + 1, std::byte{0xa5});
+      PackBits(codes.data(), n, bits, packed.data());
+      for (int64_t bit = 0; bit < n * bits; ++bit) {
+        ASSERT_EQ(static_cast<int>(packed[bit / 8]) >> (bit % 8) & 1, codes[bit / bits] >> (bit % bits) & 1) << bits << " " << n;
+      }
+      EXPECT_EQ(packed.back(), std::byte{0xa5}) << "written past the end";
+      UnpackBits(packed.data(), n, bits, back.data());
+      EXPECT_EQ(back, codes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hone

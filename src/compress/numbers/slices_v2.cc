@@ -1,0 +1,10 @@
+// Slices with 4 lanes, for x86-64-v2.
+#define HONE_LANES 4
+#include "compress/numbers/slices_body.h"
+
+namespace hone {
+
+const Slices kSlicesV2 = {Finite, Range,  Round,      RoundIn,    RoundToBytes,
+                        ToE4m3, ToE2m1, CountBelow, Dequantize, Compare};
+
+}  // namespace hone
