@@ -398,6 +398,7 @@ class QuantizeCommand : public Command {
     if (!out_.ends_with(".gguf"))
       return UsageError("OUT '" + out_ + "': wanted the name of a new file that ends in .gguf");
     if (fs::equivalent(in_, out_, ignored)) return UsageError("IN and OUT are the same");
+    if (fs::is_directory(out_, ignored)) return UsageError(out_ + " is a folder; wanted the name of a new file");
     if (plan_only_) return {};
     const std::string made = GptqGguf::WorkPath(out_);
     const std::string work = WorkFile::Exists(made) ? made : out_ + ".partial";

@@ -77,7 +77,7 @@ std::string LayerText(const std::vector<TensorLoss>& tensors) {
 }
 
 std::string LayerwiseText(const LayerwiseReport& report) {
-  if (report.units.empty()) return "";
+  if (report.tokens == 0) return "";
   std::string text = fmt::format("  calibration: {} tokens in {} chunks; {} at the end of the text were left out\n",
                                  report.tokens, report.chunks, report.dropped_tokens);
   constexpr size_t kShown = 10;
@@ -165,7 +165,7 @@ void AddOutcome(const QuantizeOutcome& outcome, ordered_json* out) {
   }
   json["worst"] = ordered_json::array();
   for (const size_t i : WorstTensors(outcome.tensors)) json["worst"].push_back(outcome.tensors[i].name);
-  if (!outcome.layerwise.units.empty()) {
+  if (outcome.layerwise.tokens > 0) {
     json["calibration"] = {{"tokens", outcome.layerwise.tokens},
                            {"chunks", outcome.layerwise.chunks},
                            {"dropped_tokens", outcome.layerwise.dropped_tokens}};

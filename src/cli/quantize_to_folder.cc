@@ -120,6 +120,16 @@ void Fill(const FolderPlan& plan, const FolderReport& report, QuantizeOutcome* o
   }
 }
 
+// What awq and smoothquant read of the text, cut as LayerStream does.
+void CountCalibration(const CalibrationText& text, const ModelConfig& config, LayerwiseReport* report) {
+  const uint64_t total = text.tokens.size(), size = static_cast<uint64_t>(text.chunk_tokens);
+  report->chunks = std::max<uint64_t>(1, total / size);
+  report->tokens = std::min(total, report->chunks * size);
+  report->dropped_tokens = total - report->tokens;
+  if (report->tokens < static_cast<uint64_t>(config.width))
+    report->warnings.push_back(fmt::format("{} tokens for inputs of {} columns; more text is better", report->tokens, config.width));
+}
+
 std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoint, const FolderPlan& plan,
                        const FolderReport* report, const QuantizeOutcome& outcome) {
   nlohmann::ordered_json json = {
@@ -304,6 +314,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   HONE_TRY(const FolderReport report, std::move(written));
   progress.Clear();
   Fill(plan, report, outcome);
+  if (scaled) CountCalibration(text, walk->config(), &outcome->layerwise);
   outcome->peak_rss_bytes = PeakResidentBytes();
   walk.reset();  // the layer that it holds
   if (request.measure && !Interrupted()) {

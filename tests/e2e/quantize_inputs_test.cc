@@ -196,6 +196,24 @@ TEST_F(QuantizeInputs, PlansRefuseWhatCannotWork) {
   EXPECT_EQ(Files(), before);
 }
 
+TEST_F(QuantizeInputs, CalibratedMethodsSayWhatTheyRead) {
+  const std::string one = folder_ + "one";
+  std::ofstream(one) << "a";
+  for (const char* method : {"gptq --group 64", "awq --group 64", "smoothquant"}) {
+    const std::string quantize = "quantize" + Quoted(draft_) + Quoted(folder_ + "x") + "--no-measure --force --json --method " + method;
+    ASSERT_EQ(Hone(quantize + " --chunk 500 --chunks 3"), 0) << Err();
+    nlohmann::json report = nlohmann::json::parse(Out());
+    EXPECT_EQ(report["calibration"]["tokens"], 1500) << report["calibration"];
+    EXPECT_EQ(report["calibration"]["chunks"], 3);
+    EXPECT_NE(Err().find("calibration: 1500 tokens in 3 chunks"), std::string::npos) << Err();
+    ASSERT_EQ(Hone(quantize + " --calibration" + Quoted(one)), 0) << Err();
+    report = nlohmann::json::parse(Out());
+    EXPECT_EQ(report["calibration"]["tokens"], 1) << report["calibration"];
+    ASSERT_FALSE(report["calibration_warnings"].empty());
+    EXPECT_NE(Err().find(report["calibration_warnings"][0].get<std::string>()), std::string::npos) << Err();
+  }
+}
+
 // A program that was copied away from its assets.
 TEST_F(QuantizeInputs, AMissingSampleIsNamed) {
   fs::create_directory(folder_ + "bin");

@@ -33,13 +33,13 @@ class Quantize : public e2e::InFolder {
  protected:
   Quantize() : InFolder("quantize") {}
 
-  // A copy of the built-in model with a NaN in the middle of its weights.
-  std::string Damaged() const {
+  // A copy of the built-in model with a NaN, or another BF16, in the middle of its weights.
+  std::string Damaged(const char* weight = "\xff\x7f") const {
     const std::string model = folder_ + "damaged", weights = model + "/model.safetensors";
     fs::copy(builtin_, model, fs::copy_options::recursive);
     std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
     file.seekp(static_cast<std::streamoff>(fs::file_size(weights) / 4 * 2));
-    file.write("\xff\x7f", 2);  // of BF16
+    file.write(weight, 2);
     return model;
   }
 
@@ -436,6 +436,19 @@ TEST_F(Quantize, ADamagedModelLeavesNothingToResume) {
   }
 }
 
+// 2^30 is found too large only when the result is compared; it has no scale in F16.
+TEST_F(Quantize, WeightsBeyondAFormatLeaveNothingToResume) {
+  const std::string model = Damaged("\x80\x4e");
+  for (const std::string& flags : {Quoted(folder_ + "x") + "--method rtn --format awq --asym --group 32", Quoted(folder_ + "x") + "--method rtn --format gptq --group 32",
+                                   Quoted(folder_ + "x.gguf") + "--type Q4_0"}) {
+    EXPECT_EQ(Hone("quantize" + Quoted(model) + flags), 3) << flags;
+    EXPECT_NE(Err().find("too large"), std::string::npos) << Err();
+  }
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    EXPECT_NE(entry.path().filename().string().substr(0, 1), "x") << entry.path();
+  }
+}
+
 TEST_F(Quantize, ADamagedScaleIsNotConverted) {
   const std::string folder = folder_ + "scaled";
   ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder) + "--method rtn --group 64 --no-measure"), 0) << Err();
@@ -469,6 +482,9 @@ TEST_F(Quantize, WhatCannotBeDoneHasItsExitCode) {
   EXPECT_EQ(code(Quoted(out) + "--type Q4_0 --resume"), 2);  // nothing to resume
   EXPECT_EQ(code(Quoted(folder_ + "no/such/folder/x.gguf") + "--type Q4_0"), 1);
   EXPECT_FALSE(fs::exists(out));
+  fs::create_directory(folder_ + "d.gguf");
+  EXPECT_EQ(code(Quoted(folder_ + "d.gguf") + "--type Q4_0 --force"), 2);  // a folder, and no work before that is seen
+  EXPECT_FALSE(fs::exists(folder_ + "d.gguf.partial"));
   ASSERT_EQ(code(Quoted(out) + "--type Q8_0"), 0) << Err();
   EXPECT_EQ(code(Quoted(out) + "--type Q8_0"), 2);                                            // exists
   EXPECT_EQ(Hone("quantize" + Quoted(out) + Quoted(folder_ + "y.gguf") + "--type Q4_0"), 3);  // quantised already

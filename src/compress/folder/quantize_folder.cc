@@ -196,6 +196,7 @@ class FolderJob {
    public:
     Rows(const FolderJob& job, const FolderTensor& tensor)
         : job_(job), tensor_(tensor), view_(job.checkpoint_.FindTensor(tensor.name)->view) {
+      MapPages(view_);
       if (job.run_.scales == nullptr) return;
       const auto& scales = job.run_.scales->scales;
       if (const auto scale = scales.find(job.InputOf(tensor)); scale != scales.end()) columns_ = &scale->second.scale;

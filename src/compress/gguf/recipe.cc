@@ -135,7 +135,8 @@ class Meter {
 
 Result<std::vector<RecipeLine>> ParseRecipe(const std::string& text, const std::string& origin) {
   std::vector<RecipeLine> lines;
-  std::istringstream in(text);
+  constexpr std::string_view kMark = "\xef\xbb\xbf";  // which some editors put before UTF-8
+  std::istringstream in(text.starts_with(kMark) ? text.substr(kMark.size()) : text);
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
     line = line.substr(0, line.find('#'));
@@ -143,14 +144,14 @@ Result<std::vector<RecipeLine>> ParseRecipe(const std::string& text, const std::
     std::string pattern, type, more;
     if (!(words >> pattern)) continue;
     if (!(words >> type) || words >> more)
-      return InvalidInput(fmt::format("{}: line {}: wanted a pattern and a type, found '{}'", origin, number, line));
+      return InvalidInput(fmt::format("{}: line {}: wanted a pattern and a type, found '{:.60}'", origin, number, line));
     std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::toupper(c); });
     const auto found = DTypeFromName(type);
     const bool plain = found && (*found == DType::kF16 || *found == DType::kF32 || *found == DType::kBF16);
     if (!found || (!plain && !CanQuantize(*found))) {
       std::string known = "F32, F16, BF16";
       for (const DType t : QuantizableTypes()) known += ", " + std::string(Info(t).name);
-      return InvalidInput(fmt::format("{}: line {}: type '{}'; wanted one of {}", origin, number, type, known));
+      return InvalidInput(fmt::format("{}: line {}: type '{:.60}'; wanted one of {}", origin, number, type, known));
     }
     lines.push_back({pattern, *found, number});
   }
@@ -174,7 +175,7 @@ Result<std::map<std::string, DType>> ApplyRecipe(const std::vector<RecipeLine>& 
       types[tensor.name] = line.type;
     }
     if (!any)
-      return InvalidInput(fmt::format("{}: line {}: no matrix is called '{}'", origin, line.line, line.pattern));
+      return InvalidInput(fmt::format("{}: line {}: no matrix is called '{:.60}'", origin, line.line, line.pattern));
   }
   if (!refused.empty()) return Unsupported(origin + ":" + refused);
   return types;

@@ -17,6 +17,11 @@ TEST(Recipe, LinesAreReadAndFaultsAreNamed) {
   ASSERT_EQ(lines->size(), 2u);
   EXPECT_EQ((*lines)[0].type, DType::kQ6_K);
   EXPECT_EQ((*lines)[1].pattern, "blk.0.*");
+  const auto marked = ParseRecipe("\xef\xbb\xbf*.ffn_down.weight\tq6_K\r\n", "r");
+  ASSERT_TRUE(marked);
+  EXPECT_EQ(marked->front().pattern, "*.ffn_down.weight");
+  for (const std::string& bad : {std::string(1 << 20, 'a'), "a " + std::string(1 << 20, 'a'), std::string(1 << 20, 'a') + " Q4_K Q4_K"})
+    EXPECT_LT(ParseRecipe(bad, "r").error().message.size(), 500u);
   for (const char* bad : {"", "a", "a Q4_K b", "a Q9_Z", "a IQ1_S"}) {
     const auto result = ParseRecipe(bad, "r");
     ASSERT_FALSE(result) << bad;
