@@ -2,6 +2,8 @@
 #include "compress/read_matrix.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -35,6 +37,13 @@ Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const 
   }
   checkpoint.Release(view);
   return w;
+}
+
+void MapPages(const TensorView& view) {
+#ifdef MADV_POPULATE_READ  // Linux 5.14
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(view.data), page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  madvise(reinterpret_cast<void*>(begin / page * page), begin % page + view.bytes(), MADV_POPULATE_READ);
+#endif
 }
 
 bool ReadFiniteRows(const TensorView& view, int64_t first, int64_t count, float* w) {

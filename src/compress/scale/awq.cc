@@ -12,6 +12,7 @@
 
 #include "base/memory.h"
 #include "compress/layerwise/layer_stream.h"
+#include "compress/numbers/slices.h"
 #include "compress/numbers/uniform.h"
 #include "compress/read_matrix.h"
 #include "compress/scale/awq_pieces.h"
@@ -46,19 +47,24 @@ struct SampledRows {
 
 // Q(w s) / s, rows side by side.
 void RoundScaled(const GridSpec& spec, const std::vector<float>& w, const std::vector<float>& scale, int64_t group,
-                 float* out, ThreadPool& threads) {
+                 float* out, const Runtime& runtime) {
+  const Slices& slices = SlicesFor(runtime.isa);
   const int64_t columns = static_cast<int64_t>(scale.size()), rows = static_cast<int64_t>(w.size()) / columns;
-  threads.ParallelFor(static_cast<size_t>(rows), 4, [&](size_t begin, size_t end) {
+  runtime.threads->ParallelFor(static_cast<size_t>(rows), 4, [&](size_t begin, size_t end) {
     std::vector<float> scaled(columns);
+    std::vector<uint8_t> codes(group);
     for (size_t r = begin; r < end; ++r) {
       const float* row = w.data() + static_cast<int64_t>(r) * columns;
       float* to = out + static_cast<int64_t>(r) * columns;
       for (int64_t i = 0; i < columns; ++i) scaled[i] = row[i] * scale[i];
       for (int64_t g = 0; g < columns; g += group) {
-        const Grid grid = FindGrid(spec, &scaled[g], group);
-        for (int64_t i = g; i < g + group; ++i)
-          to[i] = grid.Dequantize(EncodeUniform(spec, grid, scaled[i])) / scale[i];
+        float least, most;
+        slices.range(&scaled[g], group, &least, &most);
+        const Grid grid = GridOfRange(spec, least, most);
+        slices.round(&scaled[g], group, grid.scale, grid.zero, HighestCode(spec), codes.data());
+        slices.dequantize(codes.data(), group, grid.scale, grid.zero, to + g);
       }
+      for (int64_t i = 0; i < columns; ++i) to[i] /= scale[i];
     }
   });
 }
@@ -245,7 +251,7 @@ class Search {
       const std::vector<float>& w = originals_.at(unit->name);
       std::vector<float>& rounded = trial_[unit->name];
       rounded.resize(w.size());
-      RoundScaled(spec_, w, scale, group, rounded.data(), *runtime_.threads);
+      RoundScaled(spec_, w, scale, group, rounded.data(), runtime_);
     }
     const bool attention = input.ends_with(".qkv"), ffn = input.find(".gate_up") != std::string::npos;
     if (attention || ffn) {
