@@ -48,7 +48,8 @@ void MapPages(const TensorView& view) {
 
 bool ReadFiniteRows(const TensorView& view, int64_t first, int64_t count, float* w) {
   const int64_t columns = view.shape[1];
-  for (int64_t r = 0; r < count; ++r) DequantizeRow(view.type, view.data + (first + r) * view.row_bytes(), columns, w + r * columns);
+  for (int64_t r = 0; r < count; ++r)
+    DequantizeRow(view.type, view.data + (first + r) * view.row_bytes(), columns, w + r * columns);
   return kSlicesV2.finite(w, count * columns);
 }
 

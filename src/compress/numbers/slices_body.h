@@ -142,10 +142,10 @@ void CountBelow(const float* x, int64_t n, float factor, const float* bounds, ui
 }
 
 void Dequantize(const uint8_t* codes, int64_t n, float scale, float zero, float* x) {
-  typedef uint8_t Bytes __attribute__((vector_size(HONE_LANES)));
+  typedef uint8_t ByteLanes __attribute__((vector_size(HONE_LANES)));
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    Bytes bytes;
+    ByteLanes bytes;
     std::memcpy(&bytes, codes + i, sizeof(bytes));
     const Floats v = (ToFloats(__builtin_convertvector(bytes, Ints)) - zero) * scale;
     std::memcpy(x + i, &v, sizeof(v));

@@ -35,7 +35,9 @@ class SlicesTest : public testing::TestWithParam<Isa> {
       switch (rng_.Below(5)) {
         case 0: v = sign * 0; break;
         case 1: v = sign * 0.25f * static_cast<float>(rng_.Below(64)); break;
-        case 2: v = sign * std::ldexp(1.0f + static_cast<float>(rng_.Below(1u << 23)) / (1 << 23), static_cast<int>(rng_.Below(60)) - 40); break;
+        case 2:
+          v = sign * std::ldexp(1.0f + static_cast<float>(rng_.Below(1u << 23)) / (1 << 23), static_cast<int>(rng_.Below(60)) - 40);
+          break;
         default: v = sign * 8 * static_cast<float>(rng_.Below(1u << 24)) / (1 << 24);
       }
     }
