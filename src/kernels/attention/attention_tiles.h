@@ -277,11 +277,22 @@ class Pair {
     for (int r = count_; r < kTiles * kTileRows; ++r) Vec::Zero().Store(Start(r));
   }
 
+  // Whether this task comes to block b soon and nobody has asked memory for it.
+  bool WorthAsking(int b) const {
+    return first_row_ == 0 && rows_.direct && b <= rows_.Last(rows_.count - 1) / kBlock && b < rows_.task.chunk_end * kChunkBlocks;
+  }
+
+  // What to ask for beside the scores of block b: keys of the block after the next, and its own values, wanted when its group ends.
+  Ahead AheadOf(int b) const {
+    const AttentionTask& task = rows_.task;
+    return WorthAsking(b + 2) ? Ahead{At(task.keys, task, b + 2), At(task.values, task, b)} : Ahead{};
+  }
+
   // A quarter of the lines of block b, which this task comes to soon: for decoding the only work that matters. In quarters, between
   // other work, since requests beyond the core's buffers stop it; every other line, since L2 completes pairs of lines by itself.
   void AskFor(int b, int quarter) {
     const AttentionTask& task = rows_.task;
-    if (first_row_ != 0 || !rows_.direct || b > rows_.Last(rows_.count - 1) / kBlock || b >= task.chunk_end * kChunkBlocks) return;
+    if (!kAsksAside || !WorthAsking(b)) return;
     const int64_t bytes = int64_t{rows_.width} * kBlock * 2 / 4;
     const std::byte* keys = At(task.keys, task, b) + quarter * bytes;
     const std::byte* values = At(task.values, task, b) + quarter * bytes;
@@ -290,15 +301,15 @@ class Pair {
   }
 
   void ScoresFromZero(const std::byte* keys) {
-    ScoreTiles<kTiles>(Queries(), rows_.steps, keys, memory_.zeros, count_, NextScores(), [] {});
+    ScoreTiles<kTiles>(Queries(), rows_.steps, keys, Ahead{}, memory_.zeros, count_, NextScores(), [] {});
     StoreScores();
   }
 
   // Leaves them in tiles, or in the next buffer.
   void Scores(const Blocks& blocks, int b) {
     TilesSeeMemory();
-    ScoreTiles<kTiles>(Queries(), rows_.steps, blocks.keys[b % kChunkBlocks], rows_.cap > 0 ? memory_.zeros : Start(0), count_,
-                       NextScores(), [this] { Weigh(kRowsAside[0]); });
+    ScoreTiles<kTiles>(Queries(), rows_.steps, blocks.keys[b % kChunkBlocks], AheadOf(b), rows_.cap > 0 ? memory_.zeros : Start(0),
+                       count_, NextScores(), [this] { Weigh(kRowsAside[0]); });
   }
   float* NextScores() { return memory_.s[(scores_ + 1) % kScoreBuffers]; }
   void StoreScores() {

@@ -17,15 +17,16 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention/attention_curve.h"
+#include "kernels/attention/attention_shared.h"
 
 namespace hone {
 namespace {
 
 constexpr int kTileRows = 16, kTileFloats = 256;
-constexpr int kScoreBuffers = 1;  // the next block's scores wait in tiles
+constexpr int kScoreBuffers = 1;   // the next block's scores wait in tiles
+constexpr bool kAsksAside = true;  // between products
 
-// What a mantissa is above 2^f (attention_curve.h), for f / 2 in the low six bits of each 16.
+// What a mantissa is above 2^f (attention_shared.h), for f / 2 in the low six bits of each 16.
 struct Curve {
   __m512i table = _mm512_load_si512(kCurve);
   __m512i Of(__m512i half) const { return _mm512_maskz_permutexvar_epi8(0x5555555555555555u, half, table); }
@@ -53,7 +54,7 @@ inline void TilesSeeMemory() { asm volatile("" ::: "memory"); }
 // Tiles 0-3 = start[row] + q keys, for 16 kTiles rows and the 32 tokens of a block. q: [kTiles][steps] tiles; keys:
 // [32 steps / 2][32][2]; start: [kTiles] tiles of sums.
 template <int kTiles, typename Aside>
-inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, const float* start, int, float*, Aside aside) {
+inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, Ahead, const float* start, int, float*, Aside aside) {
   _tile_loadd(0, start, 64);
   _tile_loadd(1, start, 64);
   if constexpr (kTiles == 2) {

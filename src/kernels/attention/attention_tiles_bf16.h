@@ -11,28 +11,38 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/attention/attention_curve.h"
+#include "kernels/attention/attention_shared.h"
 
 namespace hone {
 namespace {
 
 constexpr int kTileRows = 16, kTileFloats = 256;
 constexpr int kScoreBuffers = 2;
-constexpr int kMostRows = 8;  // of a product
+constexpr int kMostRows = 8;        // of a product
+constexpr bool kAsksAside = false;  // what comes is asked for by products
 
 inline void TilesSeeMemory() {}
 
-// What a mantissa is above 2^f (attention_curve.h), for f / 2 in the low six bits of each 16.
+// What a mantissa is above 2^f (attention_shared.h), for f / 2 in the low six bits of each 16.
 struct Curve {
   __m512i low = _mm512_cvtepu8_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(kCurve)));
   __m512i high = _mm512_cvtepu8_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(kCurve + 32)));
   __m512i Of(__m512i half) const { return _mm512_permutex2var_epi16(low, half, high); }
 };
 
-// acc[row][vector] += the 16 pairs of each row of x (32 numbers apart) by 16 vectors of w, `stride` bytes apart.
-template <int kRows, int kVectors>
-inline __attribute__((always_inline)) void AddStep(const uint16_t* x, const std::byte* w, int64_t stride, __m512 (&acc)[kRows][kVectors]) {
+// acc[row][vector] += the 16 pairs of each row of x (32 numbers apart) by 16 vectors of w, `stride` bytes apart. What is
+// ahead is asked for line by line: Zen 5 made little of bursts (docs/kernels-attention.md).
+template <int kRows, int kVectors, bool kAsks>
+inline __attribute__((always_inline)) void AddStep(const uint16_t* x, const std::byte* w, int64_t stride, __m512 (&acc)[kRows][kVectors],
+                                                   Ahead* ahead) {
   for (int pair = 0; pair < 16; ++pair, x += 2, w += stride) {
+    if constexpr (kAsks) {
+      _mm_prefetch(reinterpret_cast<const char*>(ahead->keys), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(ahead->values), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(ahead->keys + 64), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(ahead->values + 64), _MM_HINT_T0);
+      ahead->keys += 128, ahead->values += 128;
+    }
     __m512bh vectors[kVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) vectors[v] = (__m512bh)_mm512_loadu_si512(w + 64 * v);
@@ -65,13 +75,17 @@ inline void InParts(int rows, Work work) {
 // s[row][32] = start[row] + q keys for `rows` rows and the 32 tokens of a block. q: [kTiles][steps] tiles; keys: [32 steps / 2][32][2];
 // start: [kTiles] tiles of sums.
 template <int kTiles, typename Aside>
-inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, const float* start, int rows, float* s, Aside) {
+inline void ScoreTiles(const uint16_t* q, int steps, const std::byte* keys, Ahead ahead, const float* start, int rows, float* s, Aside) {
   InParts(rows, [&]<int kRows>(int row) {
     const uint16_t* x = q + row / kTileRows * int64_t{steps} * 512 + row % kTileRows * 32;
     __m512 acc[kRows][2];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_load_ps(start + (row + r) * 16);
-    for (int step = 0; step < steps; ++step) AddStep<kRows, 2>(x + step * 512, keys + step * 2048, 128, acc);
+    if (row == 0 && ahead.keys != nullptr) {
+      for (int step = 0; step < steps; ++step) AddStep<kRows, 2, true>(x + step * 512, keys + step * 2048, 128, acc, &ahead);
+    } else {
+      for (int step = 0; step < steps; ++step) AddStep<kRows, 2, false>(x + step * 512, keys + step * 2048, 128, acc, nullptr);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       for (int v = 0; v < 2; ++v) _mm512_store_ps(s + (row + r) * 32 + v * 16, acc[r][v]);
@@ -110,7 +124,7 @@ inline void ValueTiles(const uint16_t* weights, int blocks, const std::byte* con
         for (int v = 0; v < kVectors; ++v) sums[r][v] = fresh ? _mm512_setzero_ps() : _mm512_load_ps(at + v * kTileFloats + r * 16);
       }
       for (int b = 0; b < blocks; ++b) {
-        AddStep<kRows, kVectors>(weights + b * 1024 + row * 32, values[b] + column_bytes + column * 64, stride, sums);
+        AddStep<kRows, kVectors, false>(weights + b * 1024 + row * 32, values[b] + column_bytes + column * 64, stride, sums, nullptr);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
