@@ -97,7 +97,7 @@ class PackQuantized : public LinearFormat {
           StoreAs(m.dtype, grid.scale, out[1].data() + (r * groups + g) * scale_bytes);
           slices_->round_in(m.dtype, x, group, grid.scale, grid.zero, half, &codes[g * group]);
         }
-        PackBits(codes.data(), m.columns, scheme_.bits, out[0].data() + r * row_bytes);
+        slices_->pack(codes.data(), m.columns, scheme_.bits, out[0].data() + r * row_bytes);
       }
     });
     PutShapeAndZeros(m.rows, m.columns, zeros, out);
@@ -110,7 +110,7 @@ class PackQuantized : public LinearFormat {
     std::vector<uint8_t> zeros(m.grids.size());  // [groups, rows]
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
       for (size_t r = begin; r < end; ++r) {
-        PackBits(m.codes.data() + r * m.columns, m.columns, scheme_.bits, out[0].data() + r * row_bytes);
+        slices_->pack(m.codes.data() + r * m.columns, m.columns, scheme_.bits, out[0].data() + r * row_bytes);
         for (int64_t g = 0; g < groups; ++g) {
           const Grid& grid = m.grids[r * groups + g];
           StoreAs(m.dtype, grid.scale, out[1].data() + (r * groups + g) * scale_bytes);
@@ -127,7 +127,7 @@ class PackQuantized : public LinearFormat {
     const size_t row_bytes = out[0].size() / rows;
     std::vector<uint8_t> codes(static_cast<size_t>(columns));
     for (int64_t r = first; r < first + count; ++r) {
-      UnpackBits(out[0].data() + r * row_bytes, columns, scheme_.bits, codes.data());
+      slices_->unpack(out[0].data() + r * row_bytes, columns, scheme_.bits, codes.data());
       for (int64_t g = 0; g < groups; ++g, w += group) {
         float zero = static_cast<float>(-LowestCode(spec_));
         if (!scheme_.symmetric) {
@@ -315,7 +315,7 @@ class Fp4Packed : public LinearFormat {
         out[1][b] = static_cast<std::byte>(scale);
         // A code's largest value is the limit that NVFP4 asks for; MXFP4's scales are powers of two, so nothing else rounds.
         slices_->to_e2m1(x, block_, nvidia_ ? Values<kE4M3, 256>()[scale] / tensor_scale : MxScaleValue(scale), codes);
-        PackBits(codes, block_, 4, out[0].data() + b * block_ / 2);
+        slices_->pack(codes, block_, 4, out[0].data() + b * block_ / 2);
       }
     });
   }

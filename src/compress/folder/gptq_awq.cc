@@ -126,6 +126,7 @@ class TurnedFormat : public LinearFormat {
     }
   }
 
+  int64_t rows_together() const override { return 16; }  // a line of words
   std::string ConfigJson(DType) const override {
     const int64_t group = scheme_.group > 0 ? scheme_.group : -1;
     if (awq_) {
@@ -174,7 +175,7 @@ class TurnedFormat : public LinearFormat {
     for (int64_t r = 0; r < band; r += kAtOnce) {
       const int64_t count = std::min(kAtOnce, band - r);
       for (int64_t i = 0; i < count; ++i)
-        PackBits(codes + (r + i) * columns, columns, scheme_.bits, reinterpret_cast<std::byte*>(&packed[i * words]));
+        slices_->pack(codes + (r + i) * columns, columns, scheme_.bits, reinterpret_cast<std::byte*>(&packed[i * words]));
       for (int64_t w = 0; w < words; ++w) {
         uint32_t line[kAtOnce];
         for (int64_t i = 0; i < count; ++i) line[i] = packed[i * words + w];
@@ -203,7 +204,7 @@ class TurnedFormat : public LinearFormat {
         std::memcpy(&packed[i * words + w], in.data() + 4 * (w * rows + r0 + i), 4);
     }
     for (int64_t i = 0; i < band; ++i)
-      UnpackBits(reinterpret_cast<const std::byte*>(&packed[i * words]), columns, scheme_.bits, codes + i * columns);
+      slices_->unpack(reinterpret_cast<const std::byte*>(&packed[i * words]), columns, scheme_.bits, codes + i * columns);
   }
 
   // Eight rows of codes to a word a column, the words `stride` bytes apart. Eight columns at a time, a byte each.

@@ -81,6 +81,8 @@ class LinearFormat {
   // What a reader makes of them: rows [first, first + count) to w.
   virtual void Decode(std::span<const std::span<const std::byte>> outputs, int64_t rows, int64_t columns, DType dtype,
                       int64_t first, int64_t count, float* w) const = 0;
+  // Rows that Decode takes together without reading lines of memory twice.
+  virtual int64_t rows_together() const { return 1; }
   // quantization_config of config.json, a JSON object.
   virtual std::string ConfigJson(DType dtype) const = 0;
   // Further files of the folder: name, contents.

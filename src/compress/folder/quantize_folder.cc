@@ -518,15 +518,15 @@ class FolderJob {
         outputs.emplace_back(written->view.data, written->view.bytes());
       }
       // A band of rows at a time, so that what is read back stays in the cache; sums in the order of the bands.
-      constexpr int64_t kBand = 16;
+      const int64_t rows_of_band = format_.rows_together();
       struct Band {
         double error = 0, power = 0, largest = 0;
       };
-      std::vector<Band> bands(static_cast<size_t>((tensor.rows + kBand - 1) / kBand));
+      std::vector<Band> bands(static_cast<size_t>((tensor.rows + rows_of_band - 1) / rows_of_band));
       runtime_.threads->ParallelFor(bands.size(), 1, [&](size_t begin, size_t end) {
-        std::vector<float> w(static_cast<size_t>(kBand * tensor.columns)), back(w.size());
+        std::vector<float> w(static_cast<size_t>(rows_of_band * tensor.columns)), back(w.size());
         for (size_t b = begin; b < end; ++b) {
-          const int64_t first = static_cast<int64_t>(b) * kBand, count = std::min(kBand, tensor.rows - first);
+          const int64_t first = static_cast<int64_t>(b) * rows_of_band, count = std::min(rows_of_band, tensor.rows - first);
           rows.Read(first, count, w.data());
           format_.Decode(outputs, tensor.rows, tensor.columns, tensor.dtype, first, count, back.data());
           slices.compare(back.data(), w.data(), count * tensor.columns, &bands[b].error, &bands[b].power,

@@ -33,6 +33,9 @@ struct Slices {
   void (*count_below)(const float* x, int64_t n, float factor, const float* bounds, uint8_t* counts);
   // (code - zero) * scale; zero is whole.
   void (*dequantize)(const uint8_t* codes, int64_t n, float scale, float zero, float* x);
+  // Codes of `bits` bits (1 to 8) one after the other, low bits first: ceil(n * bits / 8) bytes. Codes are below 2^bits.
+  void (*pack)(const uint8_t* codes, int64_t n, int bits, std::byte* out);
+  void (*unpack)(const std::byte* packed, int64_t n, int bits, uint8_t* codes);
   // Sums of (a - b)^2 and of b^2 in double, and the largest |a - b|, added to what is there.
   void (*compare)(const float* a, const float* b, int64_t n, double* errors, double* power, double* largest);
 };
@@ -40,7 +43,7 @@ struct Slices {
 extern const Slices kSlicesV2, kSlicesAvx2, kSlicesAvx512;
 const Slices& SlicesFor(Isa isa);
 
-// Codes of `bits` bits (1 to 8) one after the other, low bits first: ceil(n * bits / 8) bytes. Codes are below 2^bits.
+// Slices::pack and unpack for who has no table at hand.
 void PackBits(const uint8_t* codes, int64_t n, int bits, std::byte* out);
 void UnpackBits(const std::byte* packed, int64_t n, int bits, uint8_t* codes);
 

@@ -5,6 +5,6 @@
 namespace hone {
 
 const Slices kSlicesAvx2 = {Finite, Range,  Round,      RoundIn,    RoundToBytes,
-                        ToE4m3, ToE2m1, CountBelow, Dequantize, Compare};
+                        ToE4m3, ToE2m1, CountBelow, Dequantize, PackCodes, UnpackCodes, Compare};
 
 }  // namespace hone

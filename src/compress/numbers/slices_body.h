@@ -1,6 +1,13 @@
 // The functions of slices.h for HONE_LANES floats a vector; what is left of a slice is padded with zeros.
 #pragma once
 
+#ifdef __BMI2__
+#include <immintrin.h>
+#endif
+
+#include <cstring>
+
+#include "base/check.h"
 #include "compress/gguf/lanes.h"
 #include "compress/numbers/slices.h"
 
@@ -153,17 +160,97 @@ void Dequantize(const uint8_t* codes, int64_t n, float scale, float zero, float*
   for (; i < n; ++i) x[i] = (static_cast<float>(codes[i]) - zero) * scale;
 }
 
+// Codes of a few bits, eight in one 64-bit word: eight bytes of `bits` bits to 8 * bits bits, and back. Without BMI2 by pairs, then fours,
+// then all eight.
+#ifdef __BMI2__
+template <int bits>
+constexpr uint64_t kEight = ((1u << bits) - 1) * 0x0101010101010101u;
+template <int bits>
+inline uint64_t Join(uint64_t x) { return _pext_u64(x, kEight<bits>); }
+template <int bits>
+inline uint64_t Part(uint64_t x) { return _pdep_u64(x, kEight<bits>); }
+#else
+template <int bits>
+inline uint64_t Join(uint64_t x) {
+  x = (x & 0x00ff00ff00ff00ff) | (x & 0xff00ff00ff00ff00) >> (8 - bits);
+  x = (x & 0x0000ffff0000ffff) | (x & 0xffff0000ffff0000) >> (16 - 2 * bits);
+  return (x & 0xffffffff) | (x >> 32) << (4 * bits);
+}
+template <int bits>
+inline uint64_t Part(uint64_t x) {
+  constexpr uint64_t four = (uint64_t{1} << (4 * bits)) - 1, two = (uint64_t{1} << (2 * bits)) - 1, one = (1u << bits) - 1;
+  x = (x & four) | (x >> (4 * bits) & four) << 32;
+  x = (x & (two | two << 32)) | (x & (two | two << 32) << (2 * bits)) << (16 - 2 * bits);
+  constexpr uint64_t ones = one | one << 16 | one << 32 | one << 48;
+  return (x & ones) | (x & ones << bits) << (8 - bits);
+}
+#endif
+
+template <int bits>
+void Pack(const uint8_t* codes, int64_t n, std::byte* out) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8, out += bits) {
+    uint64_t eight;
+    std::memcpy(&eight, codes + i, 8);
+    eight = Join<bits>(eight);
+    std::memcpy(out, &eight, bits);
+  }
+  if (i == n) return;
+  uint64_t rest = 0;
+  std::memcpy(&rest, codes + i, static_cast<size_t>(n - i));
+  rest = Join<bits>(rest);
+  std::memcpy(out, &rest, static_cast<size_t>(((n - i) * bits + 7) / 8));
+}
+
+template <int bits>
+void Unpack(const std::byte* packed, int64_t n, uint8_t* codes) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8, packed += bits) {
+    uint64_t eight = 0;
+    std::memcpy(&eight, packed, bits);
+    eight = Part<bits>(eight);
+    std::memcpy(codes + i, &eight, 8);
+  }
+  if (i == n) return;
+  uint64_t rest = 0;
+  std::memcpy(&rest, packed, static_cast<size_t>(((n - i) * bits + 7) / 8));
+  rest = Part<bits>(rest);
+  std::memcpy(codes + i, &rest, static_cast<size_t>(n - i));
+}
+
+void ByBits(int bits, auto&& fn) {  // fn.operator()<bits>()
+  switch (bits) {
+    case 1: return fn.template operator()<1>();
+    case 2: return fn.template operator()<2>();
+    case 3: return fn.template operator()<3>();
+    case 4: return fn.template operator()<4>();
+    case 5: return fn.template operator()<5>();
+    case 6: return fn.template operator()<6>();
+    case 7: return fn.template operator()<7>();
+    case 8: return fn.template operator()<8>();
+    default: HONE_CHECK(false, "codes have 1 to 8 bits");
+  }
+}
+
+void PackCodes(const uint8_t* codes, int64_t n, int bits, std::byte* out) {
+  ByBits(bits, [&]<int b>() { Pack<b>(codes, n, out); });
+}
+void UnpackCodes(const std::byte* packed, int64_t n, int bits, uint8_t* codes) {
+  ByBits(bits, [&]<int b>() { Unpack<b>(packed, n, codes); });
+}
+
 // Sixteen sums, whatever the lanes: so that all tables give the same.
 void Compare(const float* a, const float* b, int64_t n, double* errors, double* power, double* largest) {
-  typedef double Doubles __attribute__((vector_size(HONE_LANES * 8)));
-  constexpr int kSums = 16, kParts = kSums / kLanes;
+  constexpr int kSums = 16, kDoubles = kLanes / 2, kParts = kSums / kDoubles;
+  typedef float Half __attribute__((vector_size(kDoubles * 4)));
+  typedef double Doubles __attribute__((vector_size(kDoubles * 8)));  // a register: of twice its size g++ 12 goes through memory
   Doubles error[kParts] = {}, squares[kParts] = {}, most[kParts] = {};
   int64_t i = 0;
   for (; i + kSums <= n; i += kSums) {
     for (int part = 0; part < kParts; ++part) {
-      Floats x, y;
-      std::memcpy(&x, a + i + part * kLanes, sizeof(x));
-      std::memcpy(&y, b + i + part * kLanes, sizeof(y));
+      Half x, y;
+      std::memcpy(&x, a + i + part * kDoubles, sizeof(x));
+      std::memcpy(&y, b + i + part * kDoubles, sizeof(y));
       const Doubles wanted = __builtin_convertvector(y, Doubles), e = __builtin_convertvector(x, Doubles) - wanted;
       error[part] += e * e;
       squares[part] += wanted * wanted;
@@ -172,9 +259,9 @@ void Compare(const float* a, const float* b, int64_t n, double* errors, double* 
     }
   }
   for (int j = 0; j < kSums; ++j) {
-    *errors += error[j / kLanes][j % kLanes];
-    *power += squares[j / kLanes][j % kLanes];
-    const double m = most[j / kLanes][j % kLanes];
+    *errors += error[j / kDoubles][j % kDoubles];
+    *power += squares[j / kDoubles][j % kDoubles];
+    const double m = most[j / kDoubles][j % kDoubles];
     *largest = m > *largest ? m : *largest;
   }
   for (; i < n; ++i) {

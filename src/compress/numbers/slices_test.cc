@@ -138,26 +138,25 @@ TEST_P(SlicesTest, RangesCountsAndComparisons) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Vectors, SlicesTest, testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvx512),
-                         [](const auto& one) { return std::string(IsaName(one.param)); });
-
-TEST(PackBits, AllWidthsAndLengths) {
-  Rng rng(4);
+TEST_P(SlicesTest, PacksAllWidthsAndLengths) {
   for (int bits = 1; bits <= 8; ++bits) {
     for (int64_t n = 1; n <= 40; ++n) {
       std::vector<uint8_t> codes(n), back(n);
-      for (uint8_t& code : codes) code = static_cast<uint8_t>(rng.Below(1u << bits));
+      for (uint8_t& code : codes) code = static_cast<uint8_t>(rng_.Below(1u << bits));
       std::vector<std::byte> packed((n * bits + 7) / 8 + 1, std::byte{0xa5});
-      PackBits(codes.data(), n, bits, packed.data());
+      slices().pack(codes.data(), n, bits, packed.data());
       for (int64_t bit = 0; bit < n * bits; ++bit) {
         ASSERT_EQ(static_cast<int>(packed[bit / 8]) >> (bit % 8) & 1, codes[bit / bits] >> (bit % bits) & 1) << bits << " " << n;
       }
       EXPECT_EQ(packed.back(), std::byte{0xa5}) << "written past the end";
-      UnpackBits(packed.data(), n, bits, back.data());
+      slices().unpack(packed.data(), n, bits, back.data());
       EXPECT_EQ(back, codes);
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Vectors, SlicesTest, testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvx512),
+                         [](const auto& one) { return std::string(IsaName(one.param)); });
 
 }  // namespace
 }  // namespace hone

@@ -79,7 +79,7 @@ void RoundSums(const float* sums, uint8_t* tile);
 // What a thread does before its first product and after its last.
 using ConfigureTilesFn = void (*)();
 
-#define HONE_BF16_TILES(isa, from)               \
+#define HONE_BF16_TILES(isa, from, from_of_groups) \
   void MultiplyTiles##isa(const Bf16Tile& tile); \
   void ConfigureTiles##isa();                    \
   void ReleaseTiles##isa();

@@ -14,7 +14,8 @@
 
 namespace hone {
 
-constexpr int kFewRows = 8;
+constexpr int kFewRows = 8;       // of a call
+constexpr int kRowsInParts = 27;  // of a job that is multiplied by calls of up to kFewRows, where kernels take groups (matmul.cc)
 
 // A term of a row's group of 32 with all that a kernel needs of it, so that one register points at the groups of eight rows.
 struct FewRowsGroup {

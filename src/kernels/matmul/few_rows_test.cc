@@ -25,7 +25,7 @@ std::vector<float> FewRowsProduct(const PackedMatrix& w, const float* x, int64_t
 // Every line, every number of rows, one and two input terms, tiles of one and two panels, K of whole and of broken stretches.
 TEST(FewRows, BitsOfTheGeneralPath) {
   const CpuFacts facts = ReadCpuFacts();
-  constexpr int64_t kMany = 11;  // one more block than a few rows
+  constexpr int64_t kMany = kRowsInParts + 3;  // which the general path multiplies
   for (const MatmulFewRows& line : MatmulFewRowsKernels()) {
     if (!facts.Supports(line.isa)) continue;
     const bool floats = FindPanelFormat(line.type)->is_float();
@@ -41,7 +41,7 @@ TEST(FewRows, BitsOfTheGeneralPath) {
         ASSERT_EQ(packed->kernel().few_rows, line.run);
         const std::vector<float> x = RandomRows(kMany, k, 4);
         const std::vector<float> all = FewRowsProduct(*packed, x.data(), kMany, 1);
-        for (int64_t rows = 1; rows <= kFewRows; ++rows) {
+        for (int64_t rows = 1; rows <= kRowsInParts; ++rows) {
           const int64_t first = kMany - rows;
           const std::vector<float> few = FewRowsProduct(*packed, x.data() + first * k, rows, rows % 3 + 1);
           ASSERT_EQ(0, std::memcmp(all.data() + first * n, few.data(), few.size() * sizeof(float))) << rows << " rows";

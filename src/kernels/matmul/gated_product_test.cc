@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/matmul/few_rows.h"
 #include "kernels/matmul/many_rows.h"
 #include "kernels/matmul/test_weights.h"
 
@@ -70,7 +71,7 @@ TEST_P(GatedProductTest, HasTheBitsOfThreeProducts) {
     int64_t m, k, f, n;
   };
   // Rows past a block of 512, F of more tiles than a unit and less than a stretch, ragged N.
-  for (const auto& [m, k, f, n] : {Shape{24, 256, 256, 33}, Shape{77, 512, 768, 96}, Shape{545, 256, 1280, 17}}) {
+  for (const auto& [m, k, f, n] : {Shape{kRowsInParts + 1, 256, 256, 33}, Shape{77, 512, 768, 96}, Shape{545, 256, 1280, 17}}) {
     SCOPED_TRACE(testing::Message() << m << " rows, K " << k << ", F " << f << ", N " << n);
     for (const int count : {1, 3}) {
       ThreadPool threads(count);

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/matmul/few_rows.h"
 #include "kernels/matmul/kernel.h"
 #include "kernels/matmul/matmul.h"
 
@@ -17,7 +18,7 @@ namespace hone {
 namespace {
 
 constexpr Bf16Arithmetic kBf16Arithmetics[] = {
-#define HONE_BF16_TILES(isa, from) {Isa::k##isa, from, MultiplyTiles##isa, ConfigureTiles##isa, ReleaseTiles##isa},
+#define HONE_BF16_TILES(isa, from, from_of_groups) {Isa::k##isa, from, from_of_groups, MultiplyTiles##isa, ConfigureTiles##isa, ReleaseTiles##isa},
 #include "kernels/matmul/bf16_tiles.inc"
 #undef HONE_BF16_TILES
 };
@@ -85,7 +86,9 @@ const Bf16Arithmetic* FindBf16Arithmetic(DType type, Isa isa) {
 
 bool TakesTiles(const PackedMatrix& weight, int64_t m) {
   const Bf16Arithmetic* arithmetic = weight.many_rows();
-  return arithmetic != nullptr && m >= (weight.kernel().format->is_float() ? kManyRowsOfFloats : arithmetic->from_rows);
+  if (arithmetic == nullptr) return false;
+  const MatmulKernel& kernel = weight.kernel();
+  return m >= (kernel.format->is_float() ? kManyRowsOfFloats : kernel.few_rows_groups ? arithmetic->from_rows_of_groups : arithmetic->from_rows);
 }
 
 void TiledInputs::Reserve(int64_t rows, int64_t k) {

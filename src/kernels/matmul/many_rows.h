@@ -19,7 +19,8 @@ struct MatmulJob;
 
 struct Bf16Arithmetic {
   Isa isa;
-  int64_t from_rows;  // of a job with codes: unpacking costs as much as so many rows of int8 products
+  int64_t from_rows;            // of a job with codes: unpacking costs as much as so many rows of int8 products
+  int64_t from_rows_of_groups;  // the same where kernels of few rows take groups (matmul.cc)
   MultiplyBf16Fn multiply;
   ConfigureTilesFn configure, release;
 };

@@ -37,6 +37,14 @@ struct WorkerBuffer {
   ReadRanges ahead;  // of few rows: goes on from one call to the next
 };
 
+// Rows that kernels of few rows multiply, in parts of at most kFewRows: each part reads a tile again, from L2 but for the first.
+// Kernels with groups (VNNI) are faster so than by unpacking up to kRowsInParts, measured (bench/RESULTS.md).
+int64_t MostFewRows(const MatmulKernel& kernel) {
+  return kernel.few_rows == nullptr ? 0 : kernel.few_rows_groups ? kRowsInParts : kFewRows;
+}
+int64_t Parts(int64_t m) { return (m + kFewRows - 1) / kFewRows; }
+int64_t PartBegin(int64_t m, int64_t part) { return m * part / Parts(m); }
+
 // Sums of codes as one format wants them: per group, times -offset and times the scale.
 struct GroupSums {
   int group, offset;
@@ -101,7 +109,7 @@ int64_t SumBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 16) * 4, 64); }
 int64_t GroupBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 32) * int64_t{sizeof(FewRowsGroup)}, 64); }
 int64_t InputBytes(int64_t m, int64_t k, int64_t group_sums) {
   return m * CodeStride(k) + ScaleBytes(m, k) + SumBytes(m, k) * (1 + 2 * group_sums) +
-         group_sums * GroupBytes(std::min<int64_t>(m, 2 * kFewRows), k);
+         group_sums * GroupBytes(std::min<int64_t>(m, 2 * kRowsInParts), k);
 }
 
 // Index of the input of `job`; looks among the latest only, since jobs that share one stand together.
@@ -129,7 +137,7 @@ int FindGroupSums(RoundedInput& input, const MatmulKernel& kernel) {
   size_t i = 0;
   while (i < input.group_sums.size() && (input.group_sums[i].group != format.group || input.group_sums[i].offset != format.offset)) ++i;
   if (i == input.group_sums.size()) input.group_sums.push_back({format.group, format.offset, nullptr, nullptr, false, nullptr});
-  if (kernel.few_rows_groups && input.m <= kFewRows) input.group_sums[i].wants_groups = true;
+  if (kernel.few_rows_groups && input.m <= kRowsInParts) input.group_sums[i].wants_groups = true;
   return static_cast<int>(i);
 }
 
@@ -157,14 +165,17 @@ void PlaceInputs(State& s) {
   }
 }
 
-// Row `row` once more, as FewRowsTile::x_groups has it.
+// Row `row` once more, as FewRowsTile::x_groups has it; the groups of a part stand together.
 void WriteGroups(const RoundedInput& input, const GroupSums& sums, int64_t row) {
   const int64_t k32 = input.k / 32, parts = 32 / sums.group;
+  int64_t part = 0;
+  while (PartBegin(input.m, part + 1) <= row) ++part;
+  const int64_t begin = PartBegin(input.m, part), rows = PartBegin(input.m, part + 1) - begin;
   for (int64_t term = 0; term < input.terms; ++term) {
     const int8_t* codes = input.codes + (term * input.m + row) * input.code_stride;
     const int32_t* init = sums.init + (term * input.m + row) * k32 * parts;
-    FewRowsGroup* to = sums.groups + term * input.m + row;
-    for (int64_t g = 0; g < k32; ++g, to += input.terms * input.m) {
+    FewRowsGroup* to = sums.groups + input.terms * k32 * begin + term * rows + row - begin;
+    for (int64_t g = 0; g < k32; ++g, to += input.terms * rows) {
       std::memcpy(to->codes, codes + 32 * g, 32);
       to->scale = input.scales[row * k32 + g];
       to->init[0] = init[g * parts], to->init[1] = init[g * parts + parts - 1];
@@ -217,7 +228,7 @@ void PlanUnits(State& s, int threads) {
     const MatmulJob& job = *planned.job;
     constexpr int64_t kFewestRows = 32;  // a part of a job of many rows is a multiple of it
     planned.row_parts = 1;
-    if (tiles < 4 * threads && tiles > 0) {
+    if (tiles < 4 * threads && tiles > 0 && job.m > MostFewRows(job.weight->kernel())) {
       planned.row_parts = std::clamp<int64_t>(4 * threads / tiles, 1, (job.m + kFewestRows - 1) / kFewestRows);
     }
     planned.units = job.weight->tile_count() * planned.row_parts;
@@ -245,17 +256,17 @@ class TileWork {
   // Rows that stay in L2 beside the unpacked tile.
   int64_t row_block() const {
     const int64_t row_bytes = std::max<int64_t>(1, weight_.k() * (input_ != nullptr ? 1 : 4));
-    return std::clamp<int64_t>(kRowBlockBytes / row_bytes, 24, kMaxRowBlock);
+    return std::clamp<int64_t>(kRowBlockBytes / row_bytes, kRowsInParts, kMaxRowBlock);
   }
 
   // At most kTilesToStore tiles. REQUIRES: end - begin <= kMaxRowBlock.
   void Run(int64_t tile_begin, int64_t tile_end, int64_t begin, int64_t end) {
     const int rows = static_cast<int>(end - begin);
-    const bool few = rows <= kFewRows && (job_.m <= kFewRows || !kernel_.few_rows_groups) && kernel_.few_rows != nullptr;
+    const bool few = kernel_.few_rows_groups ? job_.m <= kRowsInParts : kernel_.few_rows != nullptr && rows <= kFewRows;
     for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
       if (few) {
         BeginRange(&buffer_.ahead, TileBytes(weight_, tile), TileBytes(weight_, tile + 1));
-        RunFewRows(tile, begin, rows);
+        RunFewRows(tile, begin, end);
       } else {
         accumulator_ = buffer_.accumulators[tile - tile_begin];
         Sum(tile, begin, rows);
@@ -264,10 +275,21 @@ class TileWork {
     if (!few) Store(tile_begin, tile_end, begin, rows);
   }
 
-  // REQUIRES: the kernel has few_rows, rows <= kFewRows; the tile is in the range that the thread has begun to read.
-  void RunFewRows(int64_t tile, int64_t begin, int rows) {
+  // Rows [begin, end): all of the job's where the kernel takes groups. REQUIRES: the kernel has few_rows, they are at most
+  // MostFewRows; the tile is in the range that the thread has begun to read.
+  void RunFewRows(int64_t tile, int64_t begin, int64_t end) {
+    const int64_t m = end - begin;
+    ReadRanges nothing{};
+    for (int64_t part = 0; part < Parts(m); ++part) {
+      const int64_t first = PartBegin(m, part);
+      RunPart(tile, begin + first, static_cast<int>(PartBegin(m, part + 1) - first), part == 0 ? &buffer_.ahead : &nothing);
+    }
+  }
+
+ private:
+  void RunPart(int64_t tile, int64_t begin, int rows, ReadRanges* ahead) {
     FewRowsTile few{.chunks = TileBytes(weight_, tile),
-                    .ahead = &buffer_.ahead,
+                    .ahead = ahead,
                     .panels = weight_.panels_of(tile),
                     .k = weight_.k(),
                     .rows = rows,
@@ -278,7 +300,7 @@ class TileWork {
       few.x = input_->codes + begin * input_->code_stride, few.x_stride = input_->code_stride;
       few.x_scales = input_->scales + begin * k32, few.x_scale_stride = k32;
       few.x_init = sums_->init + begin * groups, few.x_sums = sums_->sums + begin * groups, few.x_group_stride = groups;
-      few.x_groups = sums_->groups;  // all rows of the job
+      if (sums_->groups != nullptr) few.x_groups = sums_->groups + input_->terms * k32 * begin;
     } else {
       few.x_floats = job_.x + begin * job_.x_stride, few.x_floats_stride = job_.x_stride;
     }
@@ -286,7 +308,6 @@ class TileWork {
     Store(tile, tile + 1, begin, rows);
   }
 
- private:
   void Sum(int64_t tile, int64_t begin, int rows) {
     std::memset(accumulator_, 0, sizeof(float) * kTileColumns * rows);
     panels_ = weight_.panels_of(tile);
@@ -472,7 +493,7 @@ void RunWorker(const State& s, const ThreadPool& threads, bool own, int worker, 
 // Whether all jobs are for few_rows kernels, and then are shared out by Chunks.
 bool AllFewRows(const State& s) {
   return std::all_of(s.jobs.begin(), s.jobs.end(), [](const PlannedJob& planned) {
-    return planned.tiled < 0 && planned.job->m <= kFewRows && planned.job->weight->kernel().few_rows != nullptr;
+    return planned.tiled < 0 && planned.job->m <= MostFewRows(planned.job->weight->kernel());
   });
 }
 
@@ -557,7 +578,7 @@ void RunChunks(State& s, const ThreadPool& threads, int worker, WorkerBuffer& bu
     } else {
       AnnounceRange(&buffer.ahead, following.data(), following.data() + following.size());
     }
-    for (int64_t tile = segment.begin; tile < segment.end; ++tile) work.RunFewRows(tile, 0, static_cast<int>(job.m));
+    for (int64_t tile = segment.begin; tile < segment.end; ++tile) work.RunFewRows(tile, 0, job.m);
     if (segment.last && extra.finish != nullptr) {
       (*extra.finish)(segment.begin * kTileColumns, std::min(job.weight->n(), segment.end * kTileColumns));
     }
