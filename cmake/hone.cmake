@@ -71,8 +71,9 @@ set(HONE_STANDARD_HEADERS <algorithm> <cmath> <cstdint> <cstring> <filesystem> <
 
 # With HONE_UNITY, forty files of a target are compiled as one: most of what a file takes is reading the same headers and making
 # the same templates again. So the names that a file keeps to itself differ from those of its folder's other files, but for the
-# lines of a list (a sampler, a model family), which have these functions and are compiled alone, as kernel files are.
-set(HONE_LIST_FUNCTIONS "^(Result<void> ReadHf|bool Enabled|bool Before)\\(")
+# lines of a list (a sampler, a model family, a width of vectors), which have these beginnings of lines and are compiled alone, as
+# kernel files are.
+set(HONE_LIST_FUNCTIONS "^((Result<void> ReadHf|bool Enabled|bool Before)\\(|#define HONE_LANES)")
 function(hone_unity target)
   if(NOT HONE_UNITY)
     return()
