@@ -65,12 +65,13 @@ def types_table(results, speed):
     lines = ['| width | type | bits | plain | GPTQ | mixed | mixed, GPTQ | best of its size: | same best token % | perplexity | decode tok/s, 1B |',
              '|--:|---|--:|--:|--:|--:|--:|---|--:|--:|--:|']
     by_name, lost = {r['name']: r for r in results if not r['group']}, 0
+    size = lambda r: r['bytes'] if all('bytes' in o for o in results) else round(r['bits'], 2)  # the kept results have bits only
     for r in by_name.values():
         if not r['name'].endswith(' plain'): continue
         kind = r['name'][:-6]
         others = {way: by_name[f'{kind} {way}'] for way in ('gptq', 'mixed', 'mixed gptq') if f'{kind} {way}' in by_name}
         cell = {way: f'{o["kld"]:.5f}' for way, o in others.items()}
-        best = min((o for o in others.values() if round(o['bits'], 2) <= round(r['bits'], 2)), key=lambda o: o['kld'], default=r)
+        best = min((o for o in others.values() if size(o) <= size(r)), key=lambda o: o['kld'], default=r)
         lost += bool(others) and best['kld'] >= r['kld']
         way = best['name'][len(kind) + 1:].replace('gptq', 'GPTQ').replace('mixed GPTQ', 'mixed, GPTQ')
         gained = f'{way}, {r["kld"] / best["kld"]:.1f} ×' if others else ''

@@ -5,8 +5,9 @@
 //   over p in (pos(i) - window, pos(i)], pos(i) = first_position + i; cap(s) = c * tanh(s / c) where a soft cap c is set.
 //   With a sink s[h], exp(s[h] - max) is added to the softmax's denominator only.
 //
-// Arithmetic is F32, but for AMX: there q and the weights are rounded to BF16, and F16 and I8 keys and values too (sums stay F32),
-// unless the call is exact, the cache is F32 or E > 256. docs/kernels-attention.md states the error bounds.
+// Arithmetic is F32, but on BF16 tiles (AMX, AVX-512 BF16): there q and the weights are rounded to BF16, and F16 and I8 keys
+// and values too (sums stay F32), unless the call is exact, the cache is F32 or E > 256. docs/kernels-attention.md states the error
+// bounds.
 //
 // In every mode the value of an output row depends on its query, its keys and its values alone, bit for bit: not on how a prompt
 // was cut into chunks, on other sequences of the step, on the number of threads. It may differ between ISA levels, and between
@@ -41,7 +42,7 @@ struct AttentionParams {
   int window = 0;            // a token sees itself and the window - 1 before it; 0: all
   const float* sinks = nullptr;  // [H], or nullptr
   bool exact = false;        // F32 arithmetic at every ISA level
-  // Calls of few rows alone may take the arithmetic that is fastest for them (AMX machines: F32 for an I8 cache). Then the bits of
+  // Calls of few rows alone may take the arithmetic that is fastest for them (where tiles are: F32 for an I8 cache). Then the bits of
   // a row depend on how many rows the call has.
   bool fastest_for_few = false;
 };

@@ -452,21 +452,12 @@ class Pair {
     const std::byte* const* values = values_ + pending_group_ % kChunkBlocks;
     const auto aside = [this] { Weigh(kRowsAside[1]); };
     TilesSeeMemory();
-    if constexpr (kTiles == 2) {
-      if (pending_ >= 2) {
-        ValueTiles<2, 2>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_, count_, aside);
-        pending_ -= 2;
-        return;
-      }
-      ValueTiles<2, 1>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_, count_, aside);
-      pending_ -= 1;
+    constexpr int kColumns = 4 / kTiles;  // whose sums four tiles hold
+    if (pending_ >= kColumns) {
+      ValueTiles<kTiles, kColumns>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_, count_, aside);
+      pending_ -= kColumns;
     } else {
-      if (pending_ >= 4) {
-        ValueTiles<1, 4>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_, count_, aside);
-        pending_ -= 4;
-        return;
-      }
-      ValueTiles<1, 1>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_, count_, aside);
+      ValueTiles<kTiles, 1>(weights, pending_blocks_, values, column * 64, stride_, acc, row_tile, pending_fresh_, count_, aside);
       pending_ -= 1;
     }
   }
