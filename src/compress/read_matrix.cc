@@ -2,8 +2,6 @@
 #include "compress/read_matrix.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -29,7 +27,7 @@ Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const 
   threads.Run([&](int worker) {
     const auto [begin, end] = threads.Range(static_cast<size_t>(rows), 1, worker);
     for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end) && bad[worker] < 0; ++r) {
-      if (!ReadFiniteRows(view, r, 1, w.data() + r * columns)) bad[worker] = r;
+      if (!ReadFiniteRow(view.type, view.data + r * view.row_bytes(), columns, w.data() + r * columns)) bad[worker] = r;
     }
   });
   for (const int64_t row : bad) {
@@ -39,18 +37,9 @@ Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const 
   return w;
 }
 
-void MapPages(const TensorView& view) {
-#ifdef MADV_POPULATE_READ  // Linux 5.14
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(view.data), page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  madvise(reinterpret_cast<void*>(begin / page * page), begin % page + view.bytes(), MADV_POPULATE_READ);
-#endif
-}
-
-bool ReadFiniteRows(const TensorView& view, int64_t first, int64_t count, float* w) {
-  const int64_t columns = view.shape[1];
-  for (int64_t r = 0; r < count; ++r)
-    DequantizeRow(view.type, view.data + (first + r) * view.row_bytes(), columns, w + r * columns);
-  return kSlicesV2.finite(w, count * columns);
+bool ReadFiniteRow(DType type, const std::byte* row, int64_t columns, float* w) {
+  DequantizeRow(type, row, columns, w);
+  return kSlicesV2.finite(w, columns);
 }
 
 Error NotFinite(const Checkpoint& checkpoint, const TensorView& view, const std::string& name, int64_t row) {

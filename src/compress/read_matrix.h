@@ -15,10 +15,8 @@ namespace hone {
 // file, tensor, row and column. The file's pages are let go.
 Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const TensorView& view,
                                             const std::string& name, ThreadPool& threads);
-// All of its pages at once: a fault for each few of them costs more than reading them. A hint.
-void MapPages(const TensorView& view);
-// Some of its rows to `w`; false where a weight is no finite number. The file's pages stay.
-bool ReadFiniteRows(const TensorView& view, int64_t first, int64_t count, float* w);
+// A row of `columns` weights to `w`; false where one is no finite number.
+bool ReadFiniteRow(DType type, const std::byte* row, int64_t columns, float* w);
 // What is said of row `row` then. REQUIRES: one of its weights is not finite.
 Error NotFinite(const Checkpoint& checkpoint, const TensorView& view, const std::string& name, int64_t row);
 

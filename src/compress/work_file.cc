@@ -1,5 +1,6 @@
-// The log's first line names the job; "LENGTH CRC" lines follow. A log line is written after its piece, so a killed
-// process leaves at most bytes that no line speaks of. Checksums cover what a power cut may lose.
+// The log's first line names the job; "LENGTH CRC" lines follow, in the order of the pieces. A log line is written after its
+// piece and the lines before it, so a killed process leaves at most bytes that no line speaks of. Checksums cover what a power
+// cut may lose.
 #include "compress/work_file.h"
 
 #include <fcntl.h>
@@ -11,9 +12,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
+
+#include "base/check.h"
 
 namespace hone {
 namespace {
@@ -21,18 +26,34 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kHeader = "hone work file 1 ";
+constexpr size_t kEarlyBytes = size_t{1} << 18;
 
-Result<void> WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path) {
+// To `offset`, or where the file stands (-1).
+Result<void> WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path, int64_t offset = -1) {
   while (!bytes.empty()) {
-    const ssize_t done = write(fd, bytes.data(), std::min(bytes.size(), size_t{1} << 30));
+    const size_t part = std::min(bytes.size(), size_t{1} << 30);
+    const ssize_t done = offset < 0 ? write(fd, bytes.data(), part) : pwrite(fd, bytes.data(), part, offset);
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) {
       const char* advice = errno == ENOSPC || errno == EDQUOT ? "; free space, then go on with --resume" : "";
       return IoError(fmt::format("{}: cannot write: {}{}", path, std::strerror(errno), advice));
     }
     bytes = bytes.subspan(static_cast<size_t>(done));
+    if (offset >= 0) offset += done;
   }
   return {};
+}
+
+// Whether all of them are there.
+bool ReadAll(int fd, uint64_t offset, std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = pread(fd, bytes.data(), std::min(bytes.size(), size_t{1} << 30), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    bytes = bytes.subspan(static_cast<size_t>(done));
+    offset += static_cast<uint64_t>(done);
+  }
+  return true;
 }
 
 // CRC-32C, continued from `crc`.
@@ -93,19 +114,50 @@ Result<void> WorkFile::ReadLog(uint64_t job, bool* same_job) {
     *same_job = false;
     return {};
   }
-  std::error_code error;
-  const uint64_t size = std::filesystem::file_size(path_, error);
-  if (error || size == 0) return {};
-  HONE_TRY(const auto file, MappedFile::Open(path_));
   uint64_t length = 0;
   uint32_t crc = 0;
   while (log >> std::dec >> length >> std::hex >> crc) {
-    if (length > size - bytes_ || Crc(file->bytes().subspan(bytes_, length)) != crc) break;
-    file->Release(file->bytes().data() + bytes_, length);
+    uint64_t wanted = length;
+    if (layout_.bytes > 0) {
+      if (pieces_.size() >= layout_.pieces.size()) break;
+      wanted = 0;
+      for (const WorkLayout::Part& part : layout_.pieces[pieces_.size()]) wanted += part.bytes;
+    }
+    if (length != wanted || length > static_cast<uint64_t>(INT64_MAX) - bytes_) break;
     pieces_.push_back(length);
     bytes_ += length;
+    const Result<uint32_t> found = Checksum(pieces_.size() - 1);
+    if (found && *found == crc) continue;
+    pieces_.pop_back();
+    bytes_ -= length;
+    break;
   }
   return {};
+}
+
+bool WorkFile::PartOf(size_t piece, size_t part, WorkLayout::Part* out) const {
+  if (layout_.bytes > 0) {
+    if (part >= layout_.pieces[piece].size()) return false;
+    *out = layout_.pieces[piece][part];
+    return true;
+  }
+  *out = {std::accumulate(pieces_.begin(), pieces_.begin() + static_cast<int64_t>(piece), uint64_t{0}), pieces_[piece]};
+  return part == 0;
+}
+
+Result<uint32_t> WorkFile::Checksum(size_t piece) const {
+  std::vector<std::byte> some(size_t{1} << 20);
+  uint32_t crc = 0;
+  WorkLayout::Part at;
+  for (size_t part = 0; PartOf(piece, part, &at); ++part) {
+    while (at.bytes > 0) {
+      const size_t count = std::min<uint64_t>(at.bytes, some.size());
+      if (!ReadAll(fd_, at.offset, {some.data(), count})) return System("read");
+      crc = Crc({some.data(), count}, crc);
+      at.offset += count, at.bytes -= count;
+    }
+  }
+  return crc;
 }
 
 Result<void> CheckDisk(uint64_t needed, const std::string& path, uint64_t there) {
@@ -120,9 +172,10 @@ Result<void> CheckDisk(uint64_t needed, const std::string& path, uint64_t there)
       folder.string(), space.available >> 20, needed >> 20));
 }
 
-Result<std::unique_ptr<WorkFile>> WorkFile::Open(const std::string& path, uint64_t job, bool resume) {
+Result<std::unique_ptr<WorkFile>> WorkFile::Open(const std::string& path, uint64_t job, bool resume, WorkLayout layout) {
   std::unique_ptr<WorkFile> work(new WorkFile);
   work->path_ = path;
+  work->layout_ = std::move(layout);
   work->fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (work->fd_ < 0) return work->System("create");
   if (flock(work->fd_, LOCK_EX | LOCK_NB) != 0) return UsageError(path + ": another process is writing it");
@@ -136,16 +189,27 @@ Result<std::unique_ptr<WorkFile>> WorkFile::Open(const std::string& path, uint64
           " is of another job (the input, the type or the importance matrix changed); start again without --resume");
     }
   }
-  if (ftruncate(work->fd_, static_cast<off_t>(work->bytes_)) != 0) return work->System("truncate");
-  if (lseek(work->fd_, 0, SEEK_END) < 0) return work->System("seek");
-  // The log is written anew, so that it never ends in half a line.
-  uint64_t at = 0;
-  if (!work->pieces_.empty()) {
-    HONE_TRY(const auto file, MappedFile::Open(path));
-    for (const uint64_t length : work->pieces_) {
-      log_lines.push_back(fmt::format("{} {:08x}\n", length, Crc(file->bytes().subspan(at, length))));
-      at += length;
+  const bool placed = work->layout_.bytes > 0;
+  const uint64_t size = placed && resume ? work->layout_.bytes : work->bytes_;
+  if (ftruncate(work->fd_, static_cast<off_t>(size)) != 0) return work->System("truncate");
+  if (placed) {
+    // File systems without reservation say so; only a full disk (or a quota) is an answer that counts.
+    if (fallocate(work->fd_, 0, 0, static_cast<off_t>(work->layout_.bytes)) != 0 && (errno == ENOSPC || errno == EDQUOT)) {
+      const Error full = IoError(fmt::format("{}: cannot reserve {} bytes: {}; free space on that disk or write elsewhere", path,
+                                             work->layout_.bytes, std::strerror(errno)));
+      if (work->pieces_.empty()) work->Remove();
+      return full;
     }
+    if (ftruncate(work->fd_, static_cast<off_t>(work->layout_.bytes)) != 0) return work->System("truncate");
+    const std::span<const char> head(work->layout_.head);
+    HONE_RETURN_IF_ERROR(WriteAll(work->fd_, std::as_bytes(head), path, 0));
+  } else if (lseek(work->fd_, 0, SEEK_END) < 0) {
+    return work->System("seek");
+  }
+  // The log is written anew, so that it never ends in half a line.
+  for (size_t i = 0; i < work->pieces_.size(); ++i) {
+    HONE_TRY(const uint32_t crc, work->Checksum(i));
+    log_lines.push_back(fmt::format("{} {:08x}\n", work->pieces_[i], crc));
   }
   const std::string fresh = path + ".log.new";
   work->log_fd_ = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -163,19 +227,87 @@ WorkFile::~WorkFile() {
 }
 
 Result<void> WorkFile::Append(std::span<const std::byte> bytes) {
-  HONE_RETURN_IF_ERROR(WriteAll(fd_, bytes, path_));
   piece_crc_ = Crc(bytes, piece_crc_);
+  uint64_t at = piece_bytes_;  // within the piece
   piece_bytes_ += bytes.size();
+  if (layout_.bytes == 0) return WriteAll(fd_, bytes, path_);
+  WorkLayout::Part to;
+  for (size_t part = 0; PartOf(pieces_.size(), part, &to); ++part) {
+    if (at >= to.bytes) {
+      at -= to.bytes;
+      continue;
+    }
+    const size_t count = std::min<uint64_t>(bytes.size(), to.bytes - at);
+    HONE_RETURN_IF_ERROR(PutAt(to.offset + at, bytes.subspan(0, count)));
+    bytes = bytes.subspan(count);
+    at = 0;
+  }
+  HONE_CHECK(bytes.empty(), "more bytes than the piece has");
+  return {};
+}
+
+Result<void> WorkFile::PutLine(uint64_t length, uint32_t crc) {
+  const std::string line = fmt::format("{} {:08x}\n", length, crc);
+  HONE_RETURN_IF_ERROR(WriteAll(log_fd_, std::as_bytes(std::span<const char>(line.data(), line.size())), path_));
+  pieces_.push_back(length);
+  bytes_ += length;
   return {};
 }
 
 Result<void> WorkFile::EndPiece() {
-  const std::string line = fmt::format("{} {:08x}\n", piece_bytes_, piece_crc_);
-  HONE_RETURN_IF_ERROR(WriteAll(log_fd_, std::as_bytes(std::span<const char>(line.data(), line.size())), path_));
-  pieces_.push_back(piece_bytes_);
-  bytes_ += piece_bytes_;
+  HONE_RETURN_IF_ERROR(PutLine(piece_bytes_, piece_crc_));
   piece_bytes_ = 0;
   piece_crc_ = 0;
+  return {};
+}
+
+Result<std::vector<std::byte>> WorkFile::Read(size_t piece) const {
+  std::vector<std::byte> bytes(pieces_[piece]);
+  std::span<std::byte> left(bytes);
+  WorkLayout::Part from;
+  for (size_t part = 0; PartOf(piece, part, &from); ++part) {
+    if (!ReadAll(fd_, from.offset, left.subspan(0, from.bytes))) return System("read");
+    left = left.subspan(from.bytes);
+  }
+  return bytes;
+}
+
+Result<void> WorkFile::Put(size_t piece, std::span<const std::vector<std::byte>> parts) {
+  HONE_CHECK(parts.size() == layout_.pieces[piece].size());
+  uint64_t length = 0;
+  uint32_t crc = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    HONE_CHECK(parts[i].size() == layout_.pieces[piece][i].bytes);
+    HONE_RETURN_IF_ERROR(PutAt(layout_.pieces[piece][i].offset, parts[i]));
+    crc = Crc(parts[i], crc);
+    length += parts[i].size();
+  }
+  const std::lock_guard lock(mutex_);
+  early_[piece] = {length, crc};
+  for (auto first = early_.find(pieces_.size()); first != early_.end(); first = early_.find(pieces_.size())) {
+    HONE_RETURN_IF_ERROR(PutLine(first->second.first, first->second.second));
+    early_.erase(first);
+  }
+  return {};
+}
+
+Result<void> WorkFile::Get(size_t piece, std::span<std::vector<std::byte>> parts) const {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!ReadAll(fd_, layout_.pieces[piece][i].offset, parts[i])) return System("read back");
+  }
+  return {};
+}
+
+Result<void> WorkFile::PutAt(uint64_t offset, std::span<const std::byte> bytes) {
+  HONE_RETURN_IF_ERROR(WriteAll(fd_, bytes, path_, static_cast<int64_t>(offset)));
+  // The disk begins at once, so that Sync has less to wait for. A hint.
+  if (bytes.size() >= kEarlyBytes)
+    static_cast<void>(sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE));
+  return {};
+}
+
+Result<void> WorkFile::Sync() {
+  if (fsync(fd_) != 0) return System("flush to the disk");
   return {};
 }
 

@@ -212,14 +212,13 @@ std::vector<Pointers> CutIntoShards(const std::vector<NamedTensor>& tensors, uin
 
 }  // namespace
 
-Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
-    const std::string& path, std::vector<TensorInfo> tensors, const std::map<std::string, std::string>& metadata) {
+Result<SafetensorsLayout> LayOutSafetensors(const std::string& path, std::vector<TensorInfo> tensors,
+                                            const std::map<std::string, std::string>& metadata) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::make_tuple(-Rank(a.type), std::string_view(a.name)) <
            std::make_tuple(-Rank(b.type), std::string_view(b.name));
   });
   std::set<std::string_view> seen;
-  uint64_t data_bytes = 0;
   for (const TensorInfo& tensor : tensors) {
     const std::string why = WhyNotWritten(tensor);
     if (!why.empty()) return InvalidInput(path + ": cannot write tensor '" + Printable(tensor.name) + "': " + why);
@@ -227,17 +226,29 @@ Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
       return InvalidInput(path + ": cannot write tensor '" + Printable(tensor.name) +
                           "': it is given twice, wanted once");
     }
-    data_bytes += tensor.bytes();
   }
+  SafetensorsLayout layout;
   HONE_TRY(const std::string header, HeaderText(path, tensors, metadata));
-  std::unique_ptr<SafetensorsWriter> writer(new SafetensorsWriter());
-  writer->tensors_ = std::move(tensors);
-  HONE_TRY(writer->file_, AtomicFile::Create(path, 8 + header.size() + data_bytes));
   const uint64_t header_bytes = header.size();
-  char length[8];
-  std::memcpy(length, &header_bytes, 8);
-  HONE_RETURN_IF_ERROR(writer->file_->Write(std::string_view(length, 8)));
-  HONE_RETURN_IF_ERROR(writer->file_->Write(header));
+  layout.head.resize(sizeof(header_bytes));
+  std::memcpy(layout.head.data(), &header_bytes, sizeof(header_bytes));
+  layout.head += header;
+  layout.bytes = layout.head.size();
+  for (const TensorInfo& tensor : tensors) {
+    layout.offsets.push_back(layout.bytes);
+    layout.bytes += tensor.bytes();
+  }
+  layout.tensors = std::move(tensors);
+  return layout;
+}
+
+Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
+    const std::string& path, std::vector<TensorInfo> tensors, const std::map<std::string, std::string>& metadata) {
+  HONE_TRY(SafetensorsLayout layout, LayOutSafetensors(path, std::move(tensors), metadata));
+  std::unique_ptr<SafetensorsWriter> writer(new SafetensorsWriter());
+  writer->tensors_ = std::move(layout.tensors);
+  HONE_TRY(writer->file_, AtomicFile::Create(path, layout.bytes));
+  HONE_RETURN_IF_ERROR(writer->file_->Write(layout.head));
   if (!writer->tensors_.empty()) writer->left_ = writer->tensors_[0].bytes();
   writer->StepOver();
   return writer;

@@ -15,13 +15,23 @@
 
 namespace hone {
 
+// Where everything lies in a file of these tensors: for who writes them in another order, or several at once.
+struct SafetensorsLayout {
+  std::vector<TensorInfo> tensors;  // in the order of the file: rank of the dtype falling, then name
+  std::vector<uint64_t> offsets;    // of their bytes, from the beginning of the file
+  std::string head;                 // what the file begins with
+  uint64_t bytes = 0;               // of the file
+};
+// Errors: a name there twice, "__metadata__" or no UTF-8; a type that safetensors lacks; a header over 100,000,000 bytes.
+Result<SafetensorsLayout> LayOutSafetensors(const std::string& path, std::vector<TensorInfo> tensors,
+                                            const std::map<std::string, std::string>& metadata);
+
 class SafetensorsWriter {
  public:
-  // Errors: a name there twice, "__metadata__" or no UTF-8; a type that safetensors lacks; a header over 100,000,000
-  // bytes.
+  // Errors: those of LayOutSafetensors, and of the disk.
   static Result<std::unique_ptr<SafetensorsWriter>> Create(const std::string& path, std::vector<TensorInfo> tensors,
                                                            const std::map<std::string, std::string>& metadata);
-  // The tensors in the order of the file: rank of the dtype falling, then name.
+  // The tensors in the order of the file.
   const std::vector<TensorInfo>& order() const { return tensors_; }
   // The next bytes of the current tensor; the next begins when it is full. REQUIRES: within one tensor.
   Result<void> Append(std::span<const std::byte> bytes);

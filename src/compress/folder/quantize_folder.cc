@@ -1,8 +1,12 @@
-// See quantize_folder.h. Finished layers lie in PATH.partial (work_file.h); the folder is put together in
-// PATH.unverified and renamed.
+// See quantize_folder.h. PATH.partial is the weights' file to be (work_file.h): its header says where every tensor will lie before
+// one is made, so each goes there once. Lanes of threads take one matrix after the other: made, written, read back from the file
+// and compared, while other lanes do the same, and what is kept is copied in between. When all of it is on the disk the file moves
+// to PATH.unverified beside the other files, and that gets its name.
 #include "compress/folder/quantize_folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,12 +15,15 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <sstream>
 
 #include "compress/folder/rounded_codes.h"
 #include "base/check.h"
 #include "compress/gptq/gptq.h"
+#include "compress/mapped_reader.h"
 #include "compress/numbers/slices.h"
 #include "compress/read_matrix.h"
 #include "compress/scale/awq.h"
@@ -96,19 +103,22 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
   if (plan.tensors.empty()) return InvalidInput(checkpoint.path() + ": no linear layers to quantise");
   std::set<std::string> quantized;
   for (const FolderTensor& tensor : plan.tensors) quantized.insert(tensor.name);
-  uint64_t work = plan.bytes;
   for (const NamedTensor& tensor : checkpoint.tensors()) {
     plan.bytes_before += tensor.view.bytes();
     if (quantized.count(tensor.name) > 0) continue;
     plan.bytes += tensor.view.bytes();
     ++plan.kept;
   }
-  plan.disk_bytes = plan.bytes + work + (uint64_t{16} << 20);
+  plan.disk_bytes = plan.bytes + (uint64_t{16} << 20);
   plan.peak_memory_bytes = (uint64_t{64} << 20) + largest * 7;  // F32, codes, the packed tensors
   return plan;
 }
 
 namespace {
+
+constexpr int64_t kWindowBytes = int64_t{1} << 17;
+constexpr uint64_t kCopyBytes = uint64_t{8} << 20, kCopyStep = uint64_t{1} << 20;
+constexpr int kLanes = 4;
 
 class FolderJob {
  public:
@@ -127,38 +137,20 @@ class FolderJob {
   Result<FolderReport> Run() {
     const double start = runtime_.clock->Now();
     if (!run_.resume) HONE_RETURN_IF_ERROR(CheckDisk(plan_.disk_bytes, path_, 0));
-    HONE_TRY(const auto work, WorkFile::Open(path_ + ".partial", Fingerprint(), run_.resume));
-    report_.resumed_tensors = work->pieces().size();
-    if (report_.resumed_tensors > plan_.tensors.size())
-      return InvalidInput(path_ + ".partial: does not fit the plan; start again without --resume");
     HONE_RETURN_IF_ERROR(FindInputs());
     HONE_RETURN_IF_ERROR(FoldVectors());
-    if (format_.needs_shared_amax()) HONE_RETURN_IF_ERROR(FindSharedAmax());
-    if (scheme_.method == "gptq") HONE_RETURN_IF_ERROR(RunGptq(*work));
-    uint64_t done = 0;
-    for (size_t i = 0; i < plan_.tensors.size(); ++i) {
-      if (i >= work->pieces().size()) {
-        if (run_.progress && !run_.progress("quantising", done, total_)) return Stopped();
-        const Result<void> quantized = Quantize(plan_.tensors[i], *work);
-        if (!quantized && quantized.error().code == ErrorCode::kInvalidInput) work->Remove();  // no resuming helps
-        HONE_RETURN_IF_ERROR(quantized);
-      }
-      done += plan_.tensors[i].bytes_before;
-    }
-    const std::string unverified = path_ + ".unverified";
-    std::error_code error, ignored;
-    fs::remove_all(unverified, ignored);
-    Result<void> written = Assemble(unverified, *work);
-    report_.quantize_s = runtime_.clock->Now() - start;
-    if (written) written = Verify(unverified);
-    if (written && run_.overwrite) fs::remove_all(path_, ignored);
-    if (written) fs::rename(unverified, path_, error);
-    if (!written || error) fs::remove_all(unverified, ignored);
-    if (!written && written.error().code == ErrorCode::kInvalidInput) work->Remove();
-    if (!written) return written.error();
-    if (error) return IoError(path_ + ": " + error.message());
+    HONE_TRY(WorkLayout layout, LayOut());
+    const uint64_t job = hone::Fingerprint(layout.head, Fingerprint());
+    if (run_.resume) TakeBack();
+    HONE_TRY(const auto work, WorkFile::Open(path_ + ".partial", job, run_.resume, std::move(layout)));
+    report_.resumed_tensors = work->pieces().size();
+    Result<void> made = Make(*work);
+    if (made) made = work->Sync();
+    if (made) made = Name();
+    if (!made && made.error().code == ErrorCode::kInvalidInput) work->Remove();  // no resuming helps
+    HONE_RETURN_IF_ERROR(made);
     work->Remove();
-    report_.verify_s = runtime_.clock->Now() - start - report_.quantize_s;
+    report_.quantize_s = runtime_.clock->Now() - start - report_.verify_s;
     return std::move(report_);
   }
 
@@ -195,8 +187,7 @@ class FolderJob {
   class Rows {
    public:
     Rows(const FolderJob& job, const FolderTensor& tensor)
-        : job_(job), tensor_(tensor), view_(job.checkpoint_.FindTensor(tensor.name)->view) {
-      MapPages(view_);
+        : job_(job), tensor_(tensor), view_(job.checkpoint_.FindTensor(tensor.name)->view), id_(++job.rows_made_) {
       if (job.run_.scales == nullptr) return;
       const auto& scales = job.run_.scales->scales;
       if (const auto scale = scales.find(job.InputOf(tensor)); scale != scales.end()) columns_ = &scale->second.scale;
@@ -208,42 +199,68 @@ class FolderJob {
       });
     }
     void Read(int64_t first, int64_t count, float* w) {
-      if (!ReadFiniteRows(view_, first, count, w)) {
-        bad_ = true;
-        std::fill_n(w, count * tensor_.columns, 0.0f);
-      }
       for (int64_t r = first; r < first + count; ++r, w += tensor_.columns) {
+        if (!ReadFiniteRow(view_.type, Stored(r), tensor_.columns, w)) {
+          bad_ = true;
+          std::fill_n(w, tensor_.columns, 0.0f);
+        }
         for (int64_t i = 0; columns_ != nullptr && i < tensor_.columns; ++i) w[i] *= (*columns_)[i];
         for (int64_t i = 0; !divisors_.empty() && i < tensor_.columns; ++i) w[i] /= divisors_[r];
       }
     }
-    // When all rows are read: the file's pages are let go. An error names the first weight that is not finite.
+    // When all rows are read: an error names the first weight that is not finite.
     Result<void> End() const {
-      if (!bad_) {
-        job_.checkpoint_.Release(view_);
-        return {};
-      }
+      if (!bad_) return {};
       std::vector<float> row(static_cast<size_t>(tensor_.columns));
       for (int64_t r = 0;; ++r) {
-        if (!ReadFiniteRows(view_, r, 1, row.data())) return NotFinite(job_.checkpoint_, view_, tensor_.name, r);
+        if (!ReadFiniteRow(view_.type, Stored(r), tensor_.columns, row.data()))
+          return NotFinite(job_.checkpoint_, view_, tensor_.name, r);
       }
     }
 
    private:
+    // A row as the file has it. Rows are asked for in order, so each thread reads a few of them at once, within its L2.
+    const std::byte* Stored(int64_t row) const {
+      struct Window {
+        uint64_t of = 0;
+        int64_t first = 0, count = 0;
+        std::vector<std::byte> bytes;
+      };
+      static thread_local Window window;
+      const int64_t row_bytes = static_cast<int64_t>(view_.row_bytes());
+      if (window.of != id_ || row < window.first || row >= window.first + window.count) {
+        window.of = id_, window.first = row;
+        window.count = std::min(std::max<int64_t>(1, kWindowBytes / row_bytes), tensor_.rows - row);
+        window.bytes.resize(static_cast<size_t>(window.count * row_bytes));
+        job_.reader_.Read(view_.data + row * row_bytes, window.bytes.size(), window.bytes.data());
+      }
+      return window.bytes.data() + (row - window.first) * row_bytes;
+    }
+
     const FolderJob& job_;
     const FolderTensor& tensor_;
     const TensorView& view_;
+    const uint64_t id_;
     const std::vector<float>* columns_ = nullptr;
     std::vector<float> divisors_;  // a row
     std::atomic<bool> bad_{false};
   };
 
+  // Threads that go through one matrix after the other by themselves.
+  struct Lane {
+    explicit Lane(int threads) : pool(threads) {}
+    ThreadPool pool;
+    std::vector<float> w;  // the matrix at hand, where it is needed whole
+    std::vector<std::vector<std::byte>> outputs;
+    double verify_s = 0;
+  };
+
   // The whole matrix.
-  Result<void> Load(const FolderTensor& tensor) {
-    w_.resize(static_cast<size_t>(tensor.rows * tensor.columns));
+  Result<void> Load(const FolderTensor& tensor, Lane& lane) const {
+    lane.w.resize(static_cast<size_t>(tensor.rows * tensor.columns));
     Rows rows(*this, tensor);
-    runtime_.threads->ParallelFor(static_cast<size_t>(tensor.rows), 1, [&](size_t begin, size_t end) {
-      rows.Read(static_cast<int64_t>(begin), static_cast<int64_t>(end - begin), &w_[begin * tensor.columns]);
+    lane.pool.ParallelFor(static_cast<size_t>(tensor.rows), 1, [&](size_t begin, size_t end) {
+      rows.Read(static_cast<int64_t>(begin), static_cast<int64_t>(end - begin), &lane.w[begin * tensor.columns]);
     });
     return rows.End();
   }
@@ -390,61 +407,14 @@ class FolderJob {
     return {};
   }
 
-  Result<void> Quantize(const FolderTensor& tensor, WorkFile& work) {
-    const std::vector<TensorInfo> infos = format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype);
-    outputs_.resize(infos.size());
-    for (size_t i = 0; i < infos.size(); ++i) outputs_[i].assign(infos[i].bytes(), std::byte{0});
-    const bool by_codes = scheme_.method == "awq" || scheme_.clip != Clip::kMinMax, whole = by_codes || !format_.reads_rows();
-    if (whole) HONE_RETURN_IF_ERROR(Load(tensor));
-    if (by_codes) {
-      const RoundedCodes codes = Round(tensor);
-      format_.EncodeCodes(codes.View(tensor.rows, tensor.columns, tensor.dtype), outputs_, *runtime_.threads);
-    } else {
-      Rows rows(*this, tensor);
-      LinearWeight weight{whole ? w_.data() : nullptr, tensor.rows, tensor.columns, tensor.dtype};
-      weight.read = [&rows](int64_t first, int64_t count, float* place) { rows.Read(first, count, place); };
-      if (format_.needs_shared_amax()) weight.shared_amax = amax_.at(InputOf(tensor));
-      if (scheme_.static_activations) weight.input_amax = run_.scales->largest_inputs.at(InputOf(tensor));
-      format_.Encode(weight, outputs_, *runtime_.threads);
-      HONE_RETURN_IF_ERROR(rows.End());
-    }
-    for (const auto& output : outputs_) HONE_RETURN_IF_ERROR(work.Append(output));
-    return work.EndPiece();
-  }
-
-  // Rounded to nearest within ranges that are not simply least to largest.
-  RoundedCodes Round(const FolderTensor& tensor) {
-    HONE_CHECK(format_.takes_codes());
-    GridSpec spec{GridRule::kGptq, scheme_.bits, scheme_.symmetric, scheme_.clip};
-    if (scheme_.method == "awq") {
-      HONE_CHECK(run_.scales != nullptr);
-      spec = AwqGrid(scheme_.bits, scheme_.symmetric);
-      ForParts(tensor, [&](const Weight& part, int64_t row) {
-        const auto clip = run_.scales->clips.find(part.name);
-        if (clip == run_.scales->clips.end()) return;
-        ClipWeights(clip->second, part.view.shape[0], tensor.columns, scheme_.group, &w_[row * tensor.columns]);
-      });
-    }
-    return RoundToCodes(spec, format_.scale_type(tensor.dtype), w_, tensor.rows, tensor.columns, scheme_.group,
-                        *runtime_.threads);
-  }
-
-  Result<void> Assemble(const std::string& folder, WorkFile& work) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) return IoError(folder + ": cannot make the folder: " + error.message());
-    HONE_TRY(const auto pieces, work.Map());
+  // Where every tensor of the result lies, and what is copied there.
+  Result<WorkLayout> LayOut() {
     std::vector<TensorInfo> infos;
-    std::map<std::string, const std::byte*> data;
-    const std::byte* at = pieces->bytes().data();
+    std::map<std::string, const std::byte*> data;  // of what is not made
     std::set<std::string> quantized;
     for (const FolderTensor& tensor : plan_.tensors) {
       quantized.insert(tensor.name);
-      for (TensorInfo& info : format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype)) {
-        data[info.name] = at;
-        at += info.bytes();
-        infos.push_back(std::move(info));
-      }
+      for (TensorInfo& info : Outputs(tensor)) infos.push_back(std::move(info));
     }
     for (const NamedTensor& tensor : checkpoint_.tensors()) {
       if (quantized.count(tensor.name) > 0) continue;
@@ -458,15 +428,187 @@ class FolderJob {
         infos.push_back({scale.name, DType::kF32, scale.shape});
       }
     }
-    HONE_TRY(const auto writer, SafetensorsWriter::Create(folder + "/model.safetensors", infos, {{"format", "pt"}}));
-    uint64_t done = 0;
-    for (const TensorInfo& info : writer->order()) {
-      if (run_.progress && !run_.progress("writing", done, plan_.bytes)) return Stopped();
-      HONE_RETURN_IF_ERROR(writer->Append({data.at(info.name), info.bytes()}));
-      done += info.bytes();
+    HONE_TRY(const SafetensorsLayout file, LayOutSafetensors(path_ + "/model.safetensors", std::move(infos), {{"format", "pt"}}));
+    std::map<std::string, uint64_t> offsets;
+    for (size_t i = 0; i < file.tensors.size(); ++i) {
+      const TensorInfo& info = file.tensors[i];
+      offsets[info.name] = file.offsets[i];
+      const auto kept = data.find(info.name);
+      for (uint64_t at = 0; kept != data.end() && at < info.bytes(); at += kCopyBytes)
+        copies_.push_back({kept->second + at, file.offsets[i] + at, std::min(kCopyBytes, info.bytes() - at)});
     }
-    HONE_RETURN_IF_ERROR(writer->Commit());
-    return WriteOtherFiles(folder);
+    WorkLayout layout{.head = file.head, .bytes = file.bytes};
+    for (const FolderTensor& tensor : plan_.tensors) {
+      std::vector<WorkLayout::Part> parts;
+      for (const TensorInfo& info : Outputs(tensor)) parts.push_back({offsets.at(info.name), info.bytes()});
+      layout.pieces.push_back(std::move(parts));
+    }
+    return layout;
+  }
+
+  // A job that was killed between moving the file and naming its folder.
+  void TakeBack() const {
+    std::error_code ignored;
+    if (!fs::exists(path_ + ".partial", ignored)) fs::rename(path_ + ".unverified/model.safetensors", path_ + ".partial", ignored);
+  }
+
+  // Everything that the file holds.
+  Result<void> Make(WorkFile& work) {
+    if (format_.needs_shared_amax()) HONE_RETURN_IF_ERROR(FindSharedAmax());
+    if (scheme_.method == "gptq") HONE_RETURN_IF_ERROR(RunGptq(work));
+    made_before_ = work.pieces().size();
+    report_.relative_error.resize(plan_.tensors.size());
+    report_.max_error.resize(plan_.tensors.size());
+    report_.power.resize(plan_.tensors.size());
+    errors_.resize(plan_.tensors.size());
+    // Copies go first where they can, so that the disk has its work early: twice as many between two matrices as would do.
+    const size_t between = 1 + 2 * copies_.size() / plan_.tensors.size();
+    for (size_t i = 0, copy = 0; i < plan_.tensors.size() || copy < copies_.size(); ++i) {
+      if (i < plan_.tensors.size()) steps_.push_back({i, true});
+      for (size_t j = 0; j < between && copy < copies_.size(); ++j) steps_.push_back({copy++, false});
+    }
+    const int threads = runtime_.threads->count(), lanes = NeedsWhole() ? 1 : std::min(threads, kLanes);
+    std::vector<double> verify_s(lanes);
+    runtime_.threads->Run([&](int worker) {
+      if (worker >= lanes) return;
+      Lane lane((threads + worker) / lanes);
+      GoThroughSteps(work, lane);
+      verify_s[worker] = lane.verify_s;
+    });
+    for (const double seconds : verify_s) report_.verify_s += seconds / lanes;
+    if (failed_) return *failed_;
+    double error = 0, power = 0;
+    for (size_t i = 0; i < plan_.tensors.size(); ++i) error += errors_[i], power += report_.power[i];
+    report_.overall_error = power > 0 ? std::sqrt(error / power) : 0;
+    if (run_.progress && !run_.progress("writing", total_, total_)) return Stopped();
+    return {};
+  }
+
+  // Takes the next step until there is none, or one has failed. Of several failures that of the first step counts: steps begin
+  // in order, so it does not depend on who was faster.
+  void GoThroughSteps(WorkFile& work, Lane& lane) {
+    for (;;) {
+      size_t step;
+      {
+        const std::lock_guard lock(mutex_);
+        if (failed_ || next_step_ == steps_.size()) return;
+        step = next_step_++;
+        if (steps_[step].made) {
+          const uint64_t bytes = plan_.tensors[steps_[step].index].bytes_before;
+          if (run_.progress && !run_.progress("quantising", done_, total_)) {
+            failed_ = Stopped(), failed_step_ = step;
+            return;
+          }
+          done_ += bytes;
+        }
+      }
+      const size_t index = steps_[step].index;
+      const Result<void> done = steps_[step].made ? MakeMatrix(index, work, lane) : Copy(copies_[index], work);
+      if (done) continue;
+      const std::lock_guard lock(mutex_);
+      if (!failed_ || step < failed_step_) failed_ = done.error(), failed_step_ = step;
+      return;
+    }
+  }
+
+  struct Kept {
+    const std::byte* from;
+    uint64_t offset, bytes;  // in the file
+  };
+  Result<void> Copy(const Kept& kept, WorkFile& work) const {
+    std::vector<std::byte> some(std::min<uint64_t>(kept.bytes, kCopyStep));
+    for (uint64_t at = 0; at < kept.bytes; at += some.size()) {
+      const size_t count = std::min<uint64_t>(some.size(), kept.bytes - at);
+      reader_.Read(kept.from + at, count, some.data());
+      HONE_RETURN_IF_ERROR(work.PutAt(kept.offset + at, {some.data(), count}));
+    }
+    return {};
+  }
+
+  Result<void> MakeMatrix(size_t index, WorkFile& work, Lane& lane) {
+    const std::vector<TensorInfo> infos = Outputs(plan_.tensors[index]);
+    lane.outputs.resize(infos.size());
+    for (size_t i = 0; i < infos.size(); ++i) lane.outputs[i].assign(infos[i].bytes(), std::byte{0});
+    if (index >= made_before_) {
+      HONE_RETURN_IF_ERROR(Quantize(plan_.tensors[index], lane));
+      HONE_RETURN_IF_ERROR(work.Put(index, lane.outputs));
+    }
+    const double start = runtime_.clock->Now();
+    HONE_RETURN_IF_ERROR(work.Get(index, lane.outputs));
+    const Result<void> verified = Verify(index, lane);
+    lane.verify_s += runtime_.clock->Now() - start;
+    return verified;
+  }
+
+  std::vector<TensorInfo> Outputs(const FolderTensor& tensor) const {
+    return format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype);
+  }
+  // Ranges that are not simply least to largest are found in whole matrices of codes.
+  bool ByCodes() const { return scheme_.method == "awq" || scheme_.clip != Clip::kMinMax; }
+  bool NeedsWhole() const { return ByCodes() || !format_.reads_rows(); }
+
+  Result<void> Quantize(const FolderTensor& tensor, Lane& lane) const {
+    if (NeedsWhole()) HONE_RETURN_IF_ERROR(Load(tensor, lane));
+    if (ByCodes()) {
+      const RoundedCodes codes = Round(tensor, lane);
+      format_.EncodeCodes(codes.View(tensor.rows, tensor.columns, tensor.dtype), lane.outputs, lane.pool);
+      return {};
+    }
+    Rows rows(*this, tensor);
+    LinearWeight weight{NeedsWhole() ? lane.w.data() : nullptr, tensor.rows, tensor.columns, tensor.dtype};
+    weight.read = [&rows](int64_t first, int64_t count, float* place) { rows.Read(first, count, place); };
+    if (format_.needs_shared_amax()) weight.shared_amax = amax_.at(InputOf(tensor));
+    if (scheme_.static_activations) weight.input_amax = run_.scales->largest_inputs.at(InputOf(tensor));
+    format_.Encode(weight, lane.outputs, lane.pool);
+    return rows.End();
+  }
+
+  // Rounded to nearest within ranges that are not simply least to largest.
+  RoundedCodes Round(const FolderTensor& tensor, Lane& lane) const {
+    HONE_CHECK(format_.takes_codes());
+    GridSpec spec{GridRule::kGptq, scheme_.bits, scheme_.symmetric, scheme_.clip};
+    if (scheme_.method == "awq") {
+      HONE_CHECK(run_.scales != nullptr);
+      spec = AwqGrid(scheme_.bits, scheme_.symmetric);
+      ForParts(tensor, [&](const Weight& part, int64_t row) {
+        const auto clip = run_.scales->clips.find(part.name);
+        if (clip == run_.scales->clips.end()) return;
+        ClipWeights(clip->second, part.view.shape[0], tensor.columns, scheme_.group, &lane.w[row * tensor.columns]);
+      });
+    }
+    return RoundToCodes(spec, format_.scale_type(tensor.dtype), lane.w, tensor.rows, tensor.columns, scheme_.group, lane.pool);
+  }
+
+  // The file, whole and on the disk, as the weights of a folder that gets its name.
+  Result<void> Name() {
+    const std::string unverified = path_ + ".unverified", weights = unverified + "/model.safetensors";
+    std::error_code error, ignored;
+    fs::remove_all(unverified, ignored);
+    fs::create_directories(unverified, error);
+    if (error) return IoError(unverified + ": cannot make the folder: " + error.message());
+    Result<void> named = WriteOtherFiles(unverified);
+    if (named) fs::rename(path_ + ".partial", weights, error);
+    if (named && !error) {
+      SyncFolder(unverified);
+      named = CheckHeader(unverified);
+    }
+    if (named && !error && run_.overwrite) fs::remove_all(path_, ignored);
+    if (named && !error) fs::rename(unverified, path_, error);
+    if (named && !error) {
+      SyncFolder(fs::path(path_).has_parent_path() ? fs::path(path_).parent_path().string() : ".");
+      return {};
+    }
+    fs::rename(weights, path_ + ".partial", ignored);
+    fs::remove_all(unverified, ignored);
+    return !named ? named : IoError(path_ + ": " + error.message());
+  }
+
+  // Names must reach the disk too; a file system that cannot is no reason to fail.
+  static void SyncFolder(const std::string& folder) {
+    const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    static_cast<void>(fsync(fd));
+    close(fd);
   }
 
   Result<void> WriteOtherFiles(const std::string& folder) const {
@@ -500,52 +642,50 @@ class FolderJob {
     return {};
   }
 
-  Result<void> Verify(const std::string& folder) {
+  // The folder opens, with all tensors.
+  Result<void> CheckHeader(const std::string& folder) const {
     HONE_TRY(const auto file, SafetensorsFile::OpenFolder(folder));
-    double error = 0, power = 0;
-    uint64_t done = 0;
-    const Slices& slices = SlicesFor(runtime_.isa);
     for (const FolderTensor& tensor : plan_.tensors) {
-      if (run_.progress && !run_.progress("verifying", done, total_)) return Stopped();
-      done += tensor.bytes_before;
-      Rows rows(*this, tensor);
-      std::vector<std::span<const std::byte>> outputs;
-      for (const TensorInfo& info : format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype)) {
+      for (const TensorInfo& info : Outputs(tensor)) {
         const NamedTensor* written = file->FindTensor(info.name);
-        if (written == nullptr || written->view.type != info.type || !(written->view.shape == info.shape)) {
+        if (written == nullptr || written->view.type != info.type || !(written->view.shape == info.shape))
           return Error{ErrorCode::kInternal, fmt::format("{}: {} does not read back", folder, info.name)};
-        }
-        outputs.emplace_back(written->view.data, written->view.bytes());
       }
-      // A band of rows at a time, so that what is read back stays in the cache; sums in the order of the bands.
-      const int64_t rows_of_band = format_.rows_together();
-      struct Band {
-        double error = 0, power = 0, largest = 0;
-      };
-      std::vector<Band> bands(static_cast<size_t>((tensor.rows + rows_of_band - 1) / rows_of_band));
-      runtime_.threads->ParallelFor(bands.size(), 1, [&](size_t begin, size_t end) {
-        std::vector<float> w(static_cast<size_t>(rows_of_band * tensor.columns)), back(w.size());
-        for (size_t b = begin; b < end; ++b) {
-          const int64_t first = static_cast<int64_t>(b) * rows_of_band, count = std::min(rows_of_band, tensor.rows - first);
-          rows.Read(first, count, w.data());
-          format_.Decode(outputs, tensor.rows, tensor.columns, tensor.dtype, first, count, back.data());
-          slices.compare(back.data(), w.data(), count * tensor.columns, &bands[b].error, &bands[b].power,
-                         &bands[b].largest);
-        }
-      });
-      HONE_RETURN_IF_ERROR(rows.End());
-      double mine = 0, mine_power = 0, max = 0;
-      for (const Band& band : bands) mine += band.error, mine_power += band.power, max = std::max(max, band.largest);
-      if (!std::isfinite(mine))
-        return InvalidInput(
-            fmt::format("{}: {} has weights too large for the format's scales", checkpoint_.path(), tensor.name));
-      report_.relative_error.push_back(mine_power > 0 ? std::sqrt(mine / mine_power) : std::sqrt(mine));
-      report_.max_error.push_back(max);
-      report_.power.push_back(mine_power);
-      error += mine;
-      power += mine_power;
     }
-    report_.overall_error = power > 0 ? std::sqrt(error / power) : 0;
+    return {};
+  }
+
+  // What was read back from the file, against the original.
+  Result<void> Verify(size_t index, Lane& lane) {
+    const FolderTensor& tensor = plan_.tensors[index];
+    const Slices& slices = SlicesFor(runtime_.isa);
+    Rows rows(*this, tensor);
+    const std::vector<std::span<const std::byte>> outputs(lane.outputs.begin(), lane.outputs.end());
+    // A band of rows at a time, so that what is read back stays in the cache; sums in the order of the bands.
+    const int64_t rows_of_band = format_.rows_together();
+    struct Band {
+      double error = 0, power = 0, largest = 0;
+    };
+    std::vector<Band> bands(static_cast<size_t>((tensor.rows + rows_of_band - 1) / rows_of_band));
+    lane.pool.ParallelFor(bands.size(), 1, [&](size_t begin, size_t end) {
+      std::vector<float> w(static_cast<size_t>(rows_of_band * tensor.columns)), back(w.size());
+      for (size_t b = begin; b < end; ++b) {
+        const int64_t first = static_cast<int64_t>(b) * rows_of_band, count = std::min(rows_of_band, tensor.rows - first);
+        rows.Read(first, count, w.data());
+        format_.Decode(outputs, tensor.rows, tensor.columns, tensor.dtype, first, count, back.data());
+        slices.compare(back.data(), w.data(), count * tensor.columns, &bands[b].error, &bands[b].power, &bands[b].largest);
+      }
+    });
+    HONE_RETURN_IF_ERROR(rows.End());
+    double error = 0, power = 0, largest = 0;
+    for (const Band& band : bands) error += band.error, power += band.power, largest = std::max(largest, band.largest);
+    if (!std::isfinite(error))
+      return InvalidInput(
+          fmt::format("{}: {} has weights too large for the format's scales", checkpoint_.path(), tensor.name));
+    report_.relative_error[index] = power > 0 ? std::sqrt(error / power) : std::sqrt(error);
+    report_.max_error[index] = largest;
+    report_.power[index] = power;
+    errors_[index] = error;
     return {};
   }
 
@@ -562,8 +702,20 @@ class FolderJob {
   std::map<std::string, LayerUnit> linears_;  // by their name in the file
   std::map<std::string, std::vector<std::byte>> folded_;  // norms and biases with scales in them, by name in the file
   std::map<std::string, float> amax_;
-  std::vector<float> w_;  // the matrix at hand, where it is needed whole
-  std::vector<std::vector<std::byte>> outputs_;
+  MappedReader reader_;
+  mutable std::atomic<uint64_t> rows_made_{0};
+  std::vector<Kept> copies_;
+  struct Step {
+    size_t index;
+    bool made;  // a matrix, or else a copy
+  };
+  std::vector<Step> steps_;
+  size_t made_before_ = 0;  // matrices that the file has already
+  std::vector<double> errors_;  // sums of squares, as the plan's tensors
+  std::mutex mutex_;            // of what follows
+  size_t next_step_ = 0, failed_step_ = 0;
+  uint64_t done_ = 0;
+  std::optional<Error> failed_;
 };
 
 }  // namespace

@@ -107,7 +107,7 @@ TEST_F(QuantizeFolderTest, AStoppedJobGoesOnToTheSameBytes) {
   const LinearScheme scheme{"rtn", "gptq", 4, 32, true};
   const std::string whole = Fresh("folder_whole"), path = Fresh("folder_stopped");
   ASSERT_TRUE(Quantize(base, scheme, whole));
-  for (const int stop_after : {0, 5, 16}) {
+  for (const int stop_after : {0, 5, 14}) {  // 14: all matrices are there, the file has no name yet
     fs::remove_all(path);
     int calls = 0;
     const auto stopped = Quantize(base, scheme, path,
@@ -117,7 +117,7 @@ TEST_F(QuantizeFolderTest, AStoppedJobGoesOnToTheSameBytes) {
     EXPECT_FALSE(fs::exists(path));
     const auto report = Quantize(base, scheme, path, {.resume = true});
     ASSERT_TRUE(report) << report.error().message;
-    EXPECT_EQ(report->resumed_tensors, static_cast<size_t>(std::min(stop_after, 14)));
+    EXPECT_EQ(report->resumed_tensors, static_cast<size_t>(stop_after));
     EXPECT_TRUE(Bytes(path + "/model.safetensors") == Bytes(whole + "/model.safetensors"));
   }
 }

@@ -47,19 +47,15 @@ class LayerJob {
     report_.units.resize(units_.size());
     resumed_ = work_.pieces().size();
     if (resumed_ > units_.size()) return InvalidInput("the work file holds more than this job; start again");
-    if (resumed_ > 0) {
-      HONE_TRY(earlier_, work_.Map());
-    }
     size_t begin = 0;
-    uint64_t offset = 0;
     for (int layer = 0; layer < walk_.config().layers; ++layer) {
       size_t end = begin;
       while (end < units_.size() && units_[end].layer == layer) ++end;
       for (size_t i = begin; i < std::min(end, resumed_); ++i) {
         if (work_.pieces()[i] != codec_.piece_bytes(units_[i]))
           return InvalidInput("the work file does not fit the plan; start again without --resume");
-        replaced_[i] = Restore(i, {earlier_->bytes().data() + offset, work_.pieces()[i]});
-        offset += work_.pieces()[i];
+        HONE_TRY(const std::vector<std::byte> piece, work_.Read(i));
+        replaced_[i] = Restore(i, piece);
         report_.units[i].resumed = true;
       }
       if (end > resumed_) HONE_RETURN_IF_ERROR(QuantizeLayer(layer, begin, end));
@@ -324,7 +320,6 @@ class LayerJob {
   std::unique_ptr<LayerStream> stream_;
   LayerwiseReport report_;
   size_t resumed_ = 0;
-  std::shared_ptr<const MappedFile> earlier_;
   std::map<size_t, Tensor> replaced_;  // quantised units of the layer, as they read back
   size_t replace_below_ = 0;           // the units that the layer is loaded with as quantised
   std::map<std::string, std::unique_ptr<SecondMoments>> moments_;
