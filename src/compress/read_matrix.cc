@@ -27,7 +27,7 @@ Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const 
   threads.Run([&](int worker) {
     const auto [begin, end] = threads.Range(static_cast<size_t>(rows), 1, worker);
     for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end) && bad[worker] < 0; ++r) {
-      if (!ReadFiniteRow(view.type, view.data + r * view.row_bytes(), columns, w.data() + r * columns)) bad[worker] = r;
+      if (!ReadFiniteRow(kSlicesV2, view.type, view.data + r * view.row_bytes(), columns, w.data() + r * columns)) bad[worker] = r;
     }
   });
   for (const int64_t row : bad) {
@@ -37,9 +37,10 @@ Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const 
   return w;
 }
 
-bool ReadFiniteRow(DType type, const std::byte* row, int64_t columns, float* w) {
+bool ReadFiniteRow(const Slices& slices, DType type, const std::byte* row, int64_t columns, float* w) {
+  if (type == DType::kBF16) return slices.from_bf16(row, columns, w);
   DequantizeRow(type, row, columns, w);
-  return kSlicesV2.finite(w, columns);
+  return slices.finite(w, columns);
 }
 
 Error NotFinite(const Checkpoint& checkpoint, const TensorView& view, const std::string& name, int64_t row) {

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "base/threads.h"
+#include "compress/numbers/slices.h"
 #include "formats/checkpoint.h"
 #include "models/weight_map.h"
 
@@ -16,7 +17,7 @@ namespace hone {
 Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const TensorView& view,
                                             const std::string& name, ThreadPool& threads);
 // A row of `columns` weights to `w`; false where one is no finite number.
-bool ReadFiniteRow(DType type, const std::byte* row, int64_t columns, float* w);
+bool ReadFiniteRow(const Slices& slices, DType type, const std::byte* row, int64_t columns, float* w);
 // What is said of row `row` then. REQUIRES: one of its weights is not finite.
 Error NotFinite(const Checkpoint& checkpoint, const TensorView& view, const std::string& name, int64_t row);
 

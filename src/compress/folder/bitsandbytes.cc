@@ -78,10 +78,17 @@ class Bitsandbytes4 : public LinearFormat {
       float nested;
       std::memcpy(&nested, out[2].data() + 4 * (i / kAbsmaxBlock / kNestedAbsmaxBlock), 4);
       const float absmax = DynamicMap()[static_cast<uint8_t>(out[1][i / kAbsmaxBlock])] * nested + offset;
-      for (const int64_t stop = std::min(end, (i / kAbsmaxBlock + 1) * kAbsmaxBlock); i < stop; ++i) {
-        const uint8_t pair = static_cast<uint8_t>(out[0][i / 2]);
+      const int64_t stop = std::min(end, (i / kAbsmaxBlock + 1) * kAbsmaxBlock);
+      const auto one = [&] {  // rows of odd length begin and end within a byte
+        const int pair = static_cast<int>(out[0][i / 2]);
         *w++ = values[i % 2 == 0 ? pair >> 4 : pair & 15] * absmax;
-      }
+        ++i;
+      };
+      if (i % 2 != 0) one();
+      const int64_t whole = (stop - i) / 2 * 2;
+      slices_->look_up(out[0].data() + i / 2, whole, values.data(), true, absmax, w);
+      i += whole, w += whole;
+      if (i < stop) one();
     }
   }
   std::string ConfigJson(DType dtype) const override {
@@ -129,8 +136,8 @@ class Bitsandbytes8 : public LinearFormat {
               int64_t count, float* w) const override {
     for (int64_t r = first; r < first + count; ++r) {
       const float scale = LoadAs(DType::kF32, out[1].data() + 4 * r) / 127;
-      for (int64_t i = 0; i < columns; ++i)
-        *w++ = static_cast<float>(static_cast<int8_t>(out[0][r * columns + i])) * scale;
+      slices_->from_bytes(out[0].data() + r * columns, columns, scale, w);
+      w += columns;
     }
   }
   std::string ConfigJson(DType) const override {

@@ -225,12 +225,8 @@ class IntQuantized : public LinearFormat {
   }
   void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType dtype, int64_t first,
               int64_t count, float* w) const override {
-    std::vector<uint8_t> codes(static_cast<size_t>(columns));
-    for (int64_t r = first; r < first + count; ++r, w += columns) {
-      const float scale = LoadAs(dtype, out[1].data() + r * BytesFor(dtype, 1));
-      for (int64_t i = 0; i < columns; ++i) codes[i] = static_cast<uint8_t>(out[0][r * columns + i]) ^ 128;
-      slices_->dequantize(codes.data(), columns, scale, 128, w);
-    }
+    for (int64_t r = first; r < first + count; ++r, w += columns)
+      slices_->from_bytes(out[0].data() + r * columns, columns, LoadAs(dtype, out[1].data() + r * BytesFor(dtype, 1)), w);
   }
   std::string ConfigJson(DType) const override {
     return Config("int-quantized",
@@ -271,8 +267,8 @@ class FloatQuantized : public LinearFormat {
               int64_t count, float* w) const override {
     for (int64_t r = first; r < first + count; ++r) {
       const float scale = LoadAs(dtype, out[1].data() + r * BytesFor(dtype, 1));
-      for (int64_t i = 0; i < columns; ++i)
-        *w++ = Values<kE4M3, 256>()[static_cast<uint8_t>(out[0][r * columns + i])] * scale;
+      slices_->from_e4m3(out[0].data() + r * columns, columns, scale, w);
+      w += columns;
     }
   }
   std::string ConfigJson(DType) const override {
@@ -305,17 +301,17 @@ class Fp4Packed : public LinearFormat {
     if (nvidia_) std::memcpy(out[2].data(), &tensor_scale, sizeof(tensor_scale));
     const int64_t blocks = m.columns / block_;
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
-      std::vector<float> place(static_cast<size_t>(m.columns));
-      uint8_t codes[32] = {};
-      const float* x = nullptr;
-      for (size_t b = begin * blocks; b < end * blocks; ++b, x += block_) {
-        if (b % blocks == 0) x = m.Rows(static_cast<int64_t>(b) / blocks, 1, place.data());
-        const uint8_t scale =
-            nvidia_ ? BlockScale(tensor_scale, x, m.dtype) : MxScale(kE2M1, MxRule::kCompressedTensors, x, block_);
-        out[1][b] = static_cast<std::byte>(scale);
+      std::vector<float> place(static_cast<size_t>(m.columns)), largest(static_cast<size_t>(blocks));
+      std::vector<uint8_t> codes(static_cast<size_t>(m.columns));
+      for (size_t r = begin; r < end; ++r) {
+        const float* x = m.Rows(static_cast<int64_t>(r), 1, place.data());
+        uint8_t* scales = reinterpret_cast<uint8_t*>(out[1].data()) + r * blocks;
+        for (int64_t b = 0; b < blocks; ++b) largest[b] = Amax(*slices_, x + b * block_, block_);
+        BlockScales(tensor_scale, largest, m.dtype, scales);
         // A code's largest value is the limit that NVFP4 asks for; MXFP4's scales are powers of two, so nothing else rounds.
-        slices_->to_e2m1(x, block_, nvidia_ ? Values<kE4M3, 256>()[scale] / tensor_scale : MxScaleValue(scale), codes);
-        slices_->pack(codes, block_, 4, out[0].data() + b * block_ / 2);
+        for (int64_t b = 0; b < blocks; ++b)
+          slices_->to_e2m1(x + b * block_, block_, ScaleOf(scales[b], tensor_scale), &codes[b * block_]);
+        slices_->pack(codes.data(), m.columns, 4, out[0].data() + r * m.columns / 2);
       }
     });
   }
@@ -325,12 +321,9 @@ class Fp4Packed : public LinearFormat {
     if (nvidia_) std::memcpy(&tensor_scale, out[2].data(), sizeof(tensor_scale));
     for (int64_t b = first * columns / block_; b < (first + count) * columns / block_; ++b) {
       const uint8_t scale = static_cast<uint8_t>(out[1][b]);
-      const float block_scale = nvidia_ ? Values<kE4M3, 256>()[scale] / tensor_scale : MxScaleValue(scale);
-      for (int64_t i = b * block_ / 2; i < (b + 1) * block_ / 2; ++i) {
-        const uint8_t pair = static_cast<uint8_t>(out[0][i]);
-        *w++ = Values<kE2M1, 16>()[pair & 15] * block_scale;
-        *w++ = Values<kE2M1, 16>()[pair >> 4] * block_scale;
-      }
+      const float block_scale = ScaleOf(scale, tensor_scale);
+      slices_->look_up(out[0].data() + b * block_ / 2, block_, Values<kE2M1, 16>().data(), false, block_scale, w);
+      w += block_;
     }
   }
   std::string ConfigJson(DType) const override {
@@ -348,9 +341,22 @@ class Fp4Packed : public LinearFormat {
     const float scale = RoundTo(m.dtype, RoundTo(m.dtype, 1.0f / m.shared_amax) * (448.0f * 6.0f));
     return std::isfinite(scale) && scale > 0 ? scale : 1.0f;
   }
-  uint8_t BlockScale(float tensor_scale, const float* x, DType dtype) const {
-    return Nvfp4BlockScale(tensor_scale, RoundTo(dtype, Amax(*slices_, x, 16) / 6.0f));
+  // Of blocks, from their largest magnitudes, which are lost.
+  void BlockScales(float tensor_scale, std::vector<float>& largest, DType dtype, uint8_t* scales) const {
+    const int64_t blocks = static_cast<int64_t>(largest.size());
+    if (!nvidia_) {
+      for (int64_t b = 0; b < blocks; ++b) scales[b] = MxScaleOfLargest(kE2M1, MxRule::kCompressedTensors, largest[b]);
+      return;
+    }
+    // As Nvfp4BlockScale: nothing is rounded between the product and E4M3.
+    for (float& x : largest) x = tensor_scale * RoundTo(dtype, x / 6.0f);
+    slices_->to_e4m3(DType::kF32, largest.data(), blocks, 1.0f, scales);
+    for (int64_t b = 0; b < blocks; ++b) scales[b] = scales[b] == 0 ? kSmallestBlockScale : scales[b];
   }
+  float ScaleOf(uint8_t code, float tensor_scale) const {
+    return nvidia_ ? Values<kE4M3, 256>()[code] / tensor_scale : MxScaleValue(code);
+  }
+  static constexpr uint8_t kSmallestBlockScale = 0x20;  // 0.125
 
   const bool nvidia_;
   const int block_;

@@ -2,6 +2,7 @@
 // [in, out]. Encode rounds to nearest; EncodeCodes takes what a better
 // method has chosen.
 #include <fmt/format.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <cmath>
@@ -110,17 +111,17 @@ class TurnedFormat : public LinearFormat {
     const int bits = scheme_.bits;
     const uint32_t mask = (1u << bits) - 1;
     std::vector<uint8_t> codes(static_cast<size_t>(std::min(kBand, count) * columns));
+    const std::vector<Run> runs = Runs(out, columns, group);
     for (int64_t r0 = first; r0 < first + count; r0 += kBand) {
       const int64_t band = std::min(kBand, first + count - r0);
       UnpackBand(out[0], r0, band, rows, columns, codes.data());
       for (int64_t r = r0; r < r0 + band; ++r, w += columns) {
-        for (int64_t i = 0, end; i < columns; i = end) {  // runs of one group
-          const int64_t g = awq_ ? i / group : GroupOf(out[3], i);
-          for (end = i + 1; end < columns && (awq_ ? end / group : GroupOf(out[3], end)) == g;) ++end;
+        for (const Run& run : runs) {
+          const int64_t g = run.group;
           const float scale = LoadAs(DType::kF16, out[2].data() + 2 * (g * rows + r));
           const uint32_t zero = awq_ ? CodeAt(out[1].data() + g * rows / 2, AwqPlace(r), 4)
                                      : (CodeAt(out[1].data() + g * rows * bits / 8, r, bits) + zeros_less_) & mask;
-          slices_->dequantize(&codes[(r - r0) * columns + i], end - i, scale, static_cast<float>(zero), w + i);
+          slices_->dequantize(&codes[(r - r0) * columns + run.first], run.count, scale, static_cast<float>(zero), w + run.first);
         }
       }
     }
@@ -152,6 +153,19 @@ class TurnedFormat : public LinearFormat {
 
  private:
   int64_t Group(int64_t columns) const { return scheme_.group > 0 ? scheme_.group : columns; }
+  // Columns that lie together and share a group.
+  struct Run {
+    int64_t first, count, group;
+  };
+  std::vector<Run> Runs(std::span<const std::span<const std::byte>> out, int64_t columns, int64_t group) const {
+    std::vector<Run> runs;
+    for (int64_t i = 0; i < columns; ++i) {
+      const int64_t g = awq_ ? i / group : GroupOf(out[3], i);
+      if (runs.empty() || runs.back().group != g) runs.push_back({i, 0, g});
+      ++runs.back().count;
+    }
+    return runs;
+  }
   // Which nibble of a row of words holds column `r` of [in, out].
   static uint64_t AwqPlace(int64_t r) {
     static constexpr int kNibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -187,7 +201,12 @@ class TurnedFormat : public LinearFormat {
                   uint8_t* codes) const {
     if (awq_) {
       const int64_t begin = r0 / 8 * 8, end = r0 + band;  // words of eight rows
-      for (int64_t i = 0; i < columns; ++i) {
+      int64_t i = 0;
+      for (; begin == r0 && band % 8 == 0 && i + 16 <= columns; i += 16) {
+        for (int64_t r = begin; r < end; r += 8)
+          UnpackSixteen(in.data() + (i * rows + r) / 2, rows / 2, codes + (r - r0) * columns + i, columns);
+      }
+      for (; i < columns; ++i) {
         for (int64_t r = begin; r < end; r += 8) {
           uint32_t word;
           std::memcpy(&word, in.data() + (i * rows + r) / 2, 4);
@@ -207,26 +226,56 @@ class TurnedFormat : public LinearFormat {
       slices_->unpack(reinterpret_cast<const std::byte*>(&packed[i * words]), columns, scheme_.bits, codes + i * columns);
   }
 
-  // Eight rows of codes to a word a column, the words `stride` bytes apart. Eight columns at a time, a byte each.
+  // AWQ's order: the low half of a word's byte holds the first of a pair of rows, its high half the second.
+  static constexpr int kRowsOfByte[4][2] = {{0, 2}, {4, 6}, {1, 3}, {5, 7}};
+
+  // Eight rows of codes to a word a column, the words `stride` bytes apart.
   static void PackEight(const uint8_t* codes, int64_t columns, std::byte* out, int64_t stride) {
-    for (int64_t i = 0; i < columns; i += 8) {
-      const int64_t count = std::min<int64_t>(8, columns - i);
-      const auto pair = [&](int low, int high) {
-        uint64_t a = 0, b = 0;
-        if (count == 8) {
-          std::memcpy(&a, codes + low * columns + i, 8), std::memcpy(&b, codes + high * columns + i, 8);
-        } else {
-          std::memcpy(&a, codes + low * columns + i, static_cast<size_t>(count));
-          std::memcpy(&b, codes + high * columns + i, static_cast<size_t>(count));
-        }
-        return a | b << 4;
-      };
-      const uint64_t bytes[4] = {pair(0, 2), pair(4, 6), pair(1, 3), pair(5, 7)};
-      for (int64_t j = 0; j < count; ++j) {
-        uint32_t word = 0;
-        for (int b = 0; b < 4; ++b) word |= static_cast<uint32_t>(bytes[b] >> (8 * j) & 255) << (8 * b);
-        std::memcpy(out + (i + j) * stride, &word, 4);
+    int64_t i = 0;
+    for (; i + 16 <= columns; i += 16) {
+      __m128i bytes[4];  // of sixteen words
+      for (int b = 0; b < 4; ++b) {
+        const auto row = [&](int k) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + k * columns + i)); };
+        bytes[b] = _mm_or_si128(row(kRowsOfByte[b][0]), _mm_slli_epi16(row(kRowsOfByte[b][1]), 4));
       }
+      const __m128i low[2] = {_mm_unpacklo_epi8(bytes[0], bytes[1]), _mm_unpackhi_epi8(bytes[0], bytes[1])};
+      const __m128i high[2] = {_mm_unpacklo_epi8(bytes[2], bytes[3]), _mm_unpackhi_epi8(bytes[2], bytes[3])};
+      uint32_t words[16];
+      for (int h = 0; h < 2; ++h) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(words + 8 * h), _mm_unpacklo_epi16(low[h], high[h]));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(words + 8 * h + 4), _mm_unpackhi_epi16(low[h], high[h]));
+      }
+      for (int j = 0; j < 16; ++j) std::memcpy(out + (i + j) * stride, &words[j], 4);
+    }
+    for (; i < columns; ++i) {
+      uint32_t word = 0;
+      for (int b = 0; b < 4; ++b) {
+        const uint32_t byte = codes[kRowsOfByte[b][0] * columns + i] | codes[kRowsOfByte[b][1] * columns + i] << 4;
+        word |= byte << (8 * b);
+      }
+      std::memcpy(out + i * stride, &word, 4);
+    }
+  }
+
+  // Sixteen words, `stride` bytes apart, to eight rows of sixteen codes.
+  static void UnpackSixteen(const std::byte* in, int64_t stride, uint8_t* codes, int64_t columns) {
+    __m128i words[4];
+    for (int q = 0; q < 4; ++q) {
+      int32_t four[4];
+      for (int j = 0; j < 4; ++j) std::memcpy(&four[j], in + (4 * q + j) * stride, 4);
+      words[q] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(four));
+      // Their first bytes together, then their second ...
+      words[q] = _mm_shuffle_epi8(words[q], _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    }
+    const __m128i low[2] = {_mm_unpacklo_epi32(words[0], words[1]), _mm_unpacklo_epi32(words[2], words[3])};
+    const __m128i high[2] = {_mm_unpackhi_epi32(words[0], words[1]), _mm_unpackhi_epi32(words[2], words[3])};
+    const __m128i bytes[4] = {_mm_unpacklo_epi64(low[0], low[1]), _mm_unpackhi_epi64(low[0], low[1]),
+                              _mm_unpacklo_epi64(high[0], high[1]), _mm_unpackhi_epi64(high[0], high[1])};
+    const __m128i half = _mm_set1_epi8(15);
+    for (int b = 0; b < 4; ++b) {
+      const auto put = [&](int row, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + row * columns), _mm_and_si128(v, half)); };
+      put(kRowsOfByte[b][0], bytes[b]);
+      put(kRowsOfByte[b][1], _mm_srli_epi16(bytes[b], 4));
     }
   }
 

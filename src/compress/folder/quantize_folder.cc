@@ -200,7 +200,7 @@ class FolderJob {
     }
     void Read(int64_t first, int64_t count, float* w) {
       for (int64_t r = first; r < first + count; ++r, w += tensor_.columns) {
-        if (!ReadFiniteRow(view_.type, Stored(r), tensor_.columns, w)) {
+        if (!ReadFiniteRow(job_.slices_, view_.type, Stored(r), tensor_.columns, w)) {
           bad_ = true;
           std::fill_n(w, tensor_.columns, 0.0f);
         }
@@ -213,7 +213,7 @@ class FolderJob {
       if (!bad_) return {};
       std::vector<float> row(static_cast<size_t>(tensor_.columns));
       for (int64_t r = 0;; ++r) {
-        if (!ReadFiniteRow(view_.type, Stored(r), tensor_.columns, row.data()))
+        if (!ReadFiniteRow(job_.slices_, view_.type, Stored(r), tensor_.columns, row.data()))
           return NotFinite(job_.checkpoint_, view_, tensor_.name, r);
       }
     }
@@ -316,7 +316,6 @@ class FolderJob {
   }
 
   Result<void> FindSharedAmax() {
-    const Slices& slices = SlicesFor(runtime_.isa);
     for (const FolderTensor& tensor : plan_.tensors) {
       Rows rows(*this, tensor);
       std::vector<float> largest(runtime_.threads->count());
@@ -326,7 +325,7 @@ class FolderJob {
         for (size_t r = begin; r < end; ++r) {
           rows.Read(static_cast<int64_t>(r), 1, row.data());
           float least, most;
-          slices.range(row.data(), tensor.columns, &least, &most);
+          slices_.range(row.data(), tensor.columns, &least, &most);
           largest[worker] = std::max({largest[worker], std::fabs(least), std::fabs(most)});
         }
       });
@@ -658,7 +657,6 @@ class FolderJob {
   // What was read back from the file, against the original.
   Result<void> Verify(size_t index, Lane& lane) {
     const FolderTensor& tensor = plan_.tensors[index];
-    const Slices& slices = SlicesFor(runtime_.isa);
     Rows rows(*this, tensor);
     const std::vector<std::span<const std::byte>> outputs(lane.outputs.begin(), lane.outputs.end());
     // A band of rows at a time, so that what is read back stays in the cache; sums in the order of the bands.
@@ -673,7 +671,7 @@ class FolderJob {
         const int64_t first = static_cast<int64_t>(b) * rows_of_band, count = std::min(rows_of_band, tensor.rows - first);
         rows.Read(first, count, w.data());
         format_.Decode(outputs, tensor.rows, tensor.columns, tensor.dtype, first, count, back.data());
-        slices.compare(back.data(), w.data(), count * tensor.columns, &bands[b].error, &bands[b].power, &bands[b].largest);
+        slices_.compare(back.data(), w.data(), count * tensor.columns, &bands[b].error, &bands[b].power, &bands[b].largest);
       }
     });
     HONE_RETURN_IF_ERROR(rows.End());
@@ -696,6 +694,7 @@ class FolderJob {
   const std::string path_;
   const FolderRun& run_;
   const Runtime& runtime_;
+  const Slices& slices_ = SlicesFor(runtime_.isa);
   FolderReport report_;
   uint64_t total_ = 0;
   WeightMap map_;

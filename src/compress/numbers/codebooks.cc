@@ -84,17 +84,14 @@ void QuantizeCodebook4(Codebook4 codebook, std::span<const float> x, int block, 
   static const Ladder ladders[2] = {MakeLadder(CodebookValues(Codebook4::kNf4)),
                                     MakeLadder(CodebookValues(Codebook4::kFp4))};
   const Ladder& ladder = ladders[static_cast<int>(codebook)];
-  std::vector<uint8_t> steps(static_cast<size_t>(block));
   for (size_t b = 0; b < absmax.size(); ++b) {
     const size_t first = b * block, n = std::min<size_t>(block, x.size() - first);
     float least, most;
     slices.range(&x[first], static_cast<int64_t>(n), &least, &most);
     absmax[b] = std::max(std::fabs(least), std::fabs(most));
     // A value at a midpoint takes the lower entry.
-    slices.count_below(&x[first], static_cast<int64_t>(n), absmax[b] > 0 ? 1 / absmax[b] : 0, ladder.middle.data(), steps.data());
-    uint8_t* to = &packed[first / 2];
-    for (size_t i = 0; i + 1 < n; i += 2) to[i / 2] = static_cast<uint8_t>(ladder.code[steps[i]] << 4 | ladder.code[steps[i + 1]]);
-    if (n % 2 != 0) to[n / 2] = static_cast<uint8_t>(ladder.code[steps[n - 1]] << 4);
+    slices.to_codebook(&x[first], static_cast<int64_t>(n), absmax[b] > 0 ? 1 / absmax[b] : 0, ladder.middle.data(),
+                       ladder.code.data(), &packed[first / 2]);
   }
 }
 

@@ -17,6 +17,8 @@ enum class Isa;
 struct Slices {
   // All of x is finite.
   bool (*finite)(const float* x, int64_t n);
+  // BF16 as floats; whether all are finite.
+  bool (*from_bf16)(const std::byte* stored, int64_t n, float* x);
   // Least and largest of x.
   void (*range)(const float* x, int64_t n, float* least, float* most);
   // round(x / scale) + zero, limited to 0 .. top. REQUIRES: zero in 0 .. top, top < 256.
@@ -31,8 +33,16 @@ struct Slices {
   void (*to_e2m1)(const float* x, int64_t n, float scale, uint8_t* codes);
   // How many of 15 rising bounds lie below x * factor.
   void (*count_below)(const float* x, int64_t n, float factor, const float* bounds, uint8_t* counts);
+  // The same, as codes[count] two a byte, the first in the high half.
+  void (*to_codebook)(const float* x, int64_t n, float factor, const float* bounds, const uint8_t* codes, uint8_t* packed);
   // (code - zero) * scale; zero is whole.
   void (*dequantize)(const uint8_t* codes, int64_t n, float scale, float zero, float* x);
+  // code * scale.
+  void (*from_bytes)(const std::byte* codes, int64_t n, float scale, float* x);
+  // The E4M3 number that a code means * scale.
+  void (*from_e4m3)(const std::byte* codes, int64_t n, float scale, float* x);
+  // values[code] * scale for codes two a byte, the first in the high half or the low one. REQUIRES: whole bytes (n is even).
+  void (*look_up)(const std::byte* packed, int64_t n, const float* values, bool high_first, float scale, float* x);
   // Codes of `bits` bits (1 to 8) one after the other, low bits first: ceil(n * bits / 8) bytes. Codes are below 2^bits.
   void (*pack)(const uint8_t* codes, int64_t n, int bits, std::byte* out);
   void (*unpack)(const std::byte* packed, int64_t n, int bits, uint8_t* codes);

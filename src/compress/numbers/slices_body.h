@@ -1,10 +1,9 @@
 // The functions of slices.h for HONE_LANES floats a vector; what is left of a slice is padded with zeros.
 #pragma once
 
-#ifdef __BMI2__
 #include <immintrin.h>
-#endif
 
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -14,8 +13,50 @@
 namespace hone {
 namespace {
 
-inline Floats Least(Floats a, Floats b) { return a < b ? a : b; }
-inline Floats Most(Floats a, Floats b) { return a > b ? a : b; }
+// The vectors' own instructions where g++ 12 does not find them: it turns a < b ? a : b into a comparison and a selection, and
+// widens bytes one by one.
+#if HONE_LANES == 16
+inline Floats Least(Floats a, Floats b) { return _mm512_min_ps(a, b); }  // a < b ? a : b
+inline Floats Most(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+inline Ints MostInts(Ints a, Ints b) { return (Ints)_mm512_max_epi32((__m512i)a, (__m512i)b); }
+inline Ints FromBytes(const void* p) { return (Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+inline Ints FromSignedBytes(const void* p) { return (Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+inline Ints FromShorts(const void* p) { return (Ints)_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p))); }
+#elif HONE_LANES == 8
+inline Floats Least(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+inline Floats Most(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+inline Ints MostInts(Ints a, Ints b) { return (Ints)_mm256_max_epi32((__m256i)a, (__m256i)b); }
+inline Ints FromBytes(const void* p) { return (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
+inline Ints FromSignedBytes(const void* p) { return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
+inline Ints FromShorts(const void* p) { return (Ints)_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+#else
+inline Floats Least(Floats a, Floats b) { return _mm_min_ps(a, b); }
+inline Floats Most(Floats a, Floats b) { return _mm_max_ps(a, b); }
+inline Ints MostInts(Ints a, Ints b) { return (Ints)_mm_max_epi32((__m128i)a, (__m128i)b); }
+inline __m128i FourBytes(const void* p) {
+  int32_t four;
+  std::memcpy(&four, p, sizeof(four));
+  return _mm_cvtsi32_si128(four);
+}
+inline Ints FromBytes(const void* p) { return (Ints)_mm_cvtepu8_epi32(FourBytes(p)); }
+inline Ints FromSignedBytes(const void* p) { return (Ints)_mm_cvtepi8_epi32(FourBytes(p)); }
+inline Ints FromShorts(const void* p) { return (Ints)_mm_cvtepu16_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
+#endif
+
+// fn(vector from `stored`) to x for n elements of `width` bytes; load reads a vector of them.
+inline void ForStored(const std::byte* stored, int64_t n, int width, float* x, auto&& load, auto&& fn) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Floats v = fn(load(stored + i * width));
+    std::memcpy(x + i, &v, sizeof(v));
+  }
+  if (i == n) return;
+  std::byte rest[4 * kLanes] = {};
+  std::memcpy(rest, stored + i * width, static_cast<size_t>((n - i) * width));
+  const Floats v = fn(load(rest));
+  std::memcpy(x + i, &v, static_cast<size_t>(n - i) * sizeof(float));
+}
+
 inline Floats Limited(Floats x, float to) { return Least(Most(x, Splat(-to)), Splat(to)); }
 
 // fn(vector, index, how many of it) for all of x.
@@ -68,6 +109,16 @@ bool Finite(const float* x, int64_t n) {
   return !Any(bad);
 }
 
+bool FromBf16(const std::byte* stored, int64_t n, float* x) {
+  Ints largest{};
+  ForStored(stored, n, 2, x, FromShorts, [&](Ints v) {
+    v <<= 16;
+    largest = MostInts(largest, v & 0x7fffffff);
+    return FromBits(v);
+  });
+  return !Any(largest >= 0x7f800000);
+}
+
 void Range(const float* x, int64_t n, float* least, float* most) {
   // Vectors that overlap instead of a padded one: zeros may be outside of the range.
   if (n < kLanes) {
@@ -83,26 +134,37 @@ void Range(const float* x, int64_t n, float* least, float* most) {
     std::memcpy(&v, x + i, sizeof(v));
     low = Least(low, v), high = Most(high, v);
   }
+#if HONE_LANES == 16
+  *least = _mm512_reduce_min_ps(low), *most = _mm512_reduce_max_ps(high);
+#else
   *least = low[0], *most = high[0];
   for (int i = 1; i < kLanes; ++i) {
     *least = low[i] < *least ? low[i] : *least;
     *most = high[i] > *most ? high[i] : *most;
   }
+#endif
 }
 
+// What is whole within two bounds of less than 2^22, plus `zero`, is the same limited before it is rounded: then the low byte of
+// the sum that rounds is the code.
 void Round(const float* x, int64_t n, float scale, float zero, int top, uint8_t* codes) {
   const int whole = static_cast<int>(zero);
+  const Floats low = Splat(static_cast<float>(-whole)), high = Splat(static_cast<float>(top - whole));
   ForVectors(x, n, [&](Floats v, int64_t i, int count) {
-    StoreSome(Clamp(Nearest(Limited(v / scale, 1024)) + whole, 0, top), count, codes + i);
+    StoreSome(Bits(Least(Most(v / scale, low), high) + kNearestMagic) + whole, count, codes + i);
   });
 }
 
 void RoundIn(DType dtype, const float* x, int64_t n, float scale, float zero, int half, uint8_t* codes) {
+  const Floats low = Splat(static_cast<float>(-half)), high = Splat(static_cast<float>(half - 1));
   ByDType(dtype, [&]<DType type>() {
-    ForVectors(x, n, [&](Floats v, int64_t i, int count) {
-      const Floats code = Limited(Stored<type>(Stored<type>(v / scale) + zero), 1024);
-      StoreSome(Clamp(Nearest(code), -half, half - 1) + half, count, codes + i);
-    });
+    const auto round = [&](auto sum) {
+      ForVectors(x, n, [&](Floats v, int64_t i, int count) {
+        StoreSome(Bits(Least(Most(sum(Stored<type>(v / scale)), low), high) + kNearestMagic) + half, count, codes + i);
+      });
+    };
+    if (zero == 0) return round([](Floats v) { return v; });
+    round([&](Floats v) { return Stored<type>(v + zero); });
   });
 }
 
@@ -148,16 +210,68 @@ void CountBelow(const float* x, int64_t n, float factor, const float* bounds, ui
   });
 }
 
-void Dequantize(const uint8_t* codes, int64_t n, float scale, float zero, float* x) {
-  typedef uint8_t ByteLanes __attribute__((vector_size(HONE_LANES)));
+void ToCodebook(const float* x, int64_t n, float factor, const float* bounds, const uint8_t* codes, uint8_t* packed) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    ByteLanes bytes;
-    std::memcpy(&bytes, codes + i, sizeof(bytes));
-    const Floats v = (ToFloats(__builtin_convertvector(bytes, Ints)) - zero) * scale;
-    std::memcpy(x + i, &v, sizeof(v));
+#if HONE_LANES == 16
+  float rising[16] = {};
+  std::memcpy(rising, bounds, 15 * sizeof(float));
+  const __m512 ladder = _mm512_loadu_ps(rising);
+  const __m512i code_of = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+  for (; i + 16 <= n; i += 16) {
+    const __m512 v = _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(factor));
+    __m512i below = _mm512_setzero_si512();
+    for (int step = 8; step > 0; step /= 2) {
+      const __m512 bound = _mm512_permutexvar_ps(_mm512_add_epi32(below, _mm512_set1_epi32(step - 1)), ladder);
+      below = _mm512_mask_add_epi32(below, _mm512_cmp_ps_mask(v, bound, _CMP_GT_OQ), below, _mm512_set1_epi32(step));
+    }
+    const __m512i code = _mm512_permutexvar_epi32(below, code_of);  // two of them in 64 bits
+    const __m512i pairs = _mm512_or_si512(_mm512_slli_epi64(code, 4), _mm512_srli_epi64(code, 32));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + i / 2), _mm512_cvtepi64_epi8(pairs));
   }
-  for (; i < n; ++i) x[i] = (static_cast<float>(codes[i]) - zero) * scale;
+#endif
+  uint8_t counts[kLanes];
+  for (; i < n; i += kLanes) {
+    const int64_t count = n - i < kLanes ? n - i : kLanes;
+    CountBelow(x + i, count, factor, bounds, counts);
+    for (int64_t j = 0; j < count; j += 2)
+      packed[(i + j) / 2] = static_cast<uint8_t>(codes[counts[j]] << 4 | (j + 1 < count ? codes[counts[j + 1]] : 0));
+  }
+}
+
+void Dequantize(const uint8_t* codes, int64_t n, float scale, float zero, float* x) {
+  ForStored(reinterpret_cast<const std::byte*>(codes), n, 1, x, FromBytes, [&](Ints v) { return (ToFloats(v) - zero) * scale; });
+}
+
+void DequantizeBytes(const std::byte* codes, int64_t n, float scale, float* x) {
+  ForStored(codes, n, 1, x, FromSignedBytes, [&](Ints v) { return ToFloats(v) * scale; });
+}
+
+// Exponent and mantissa moved to their places are the number times 2^-120, subnormal ones too.
+void FromE4m3(const std::byte* codes, int64_t n, float scale, float* x) {
+  ForStored(codes, n, 1, x, FromBytes, [&](Ints v) {
+    const Ints magnitude = v & 0x7f, sign = (v & 0x80) << 24;
+    const Floats value = FromBits(Bits(FromBits(magnitude << 20) * 0x1.0p120f) | sign);
+    return Select(magnitude == 0x7f, Splat(std::nanf("")), value) * scale;
+  });
+}
+
+void LookUp(const std::byte* packed, int64_t n, const float* values, bool high_first, float scale, float* x) {
+  int64_t i = 0;
+#if HONE_LANES == 16
+  const __m512 all = _mm512_mul_ps(_mm512_loadu_ps(values), _mm512_set1_ps(scale));
+  const __m512i shifts = high_first ? _mm512_set1_epi64(int64_t{4}) : _mm512_set1_epi64(int64_t{4} << 32);
+  for (; i + 16 <= n; i += 16) {
+    // Each byte in 64 bits, and again in their upper half; the lookup takes the four bits that are left after the shift.
+    __m512i pairs = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(packed + i / 2)));
+    pairs = _mm512_srlv_epi32(_mm512_or_si512(pairs, _mm512_slli_epi64(pairs, 32)), shifts);
+    _mm512_storeu_ps(x + i, _mm512_permutexvar_ps(pairs, all));
+  }
+#endif
+  for (; i < n; i += 2) {
+    const int pair = static_cast<int>(packed[i / 2]);
+    x[i] = values[high_first ? pair >> 4 : pair & 15] * scale;
+    x[i + 1] = values[high_first ? pair & 15 : pair >> 4] * scale;
+  }
 }
 
 // Codes of a few bits, eight in one 64-bit word: eight bytes of `bits` bits to 8 * bits bits, and back. Without BMI2 by pairs, then fours,
@@ -244,6 +358,7 @@ void Compare(const float* a, const float* b, int64_t n, double* errors, double* 
   constexpr int kSums = 16, kDoubles = kLanes / 2, kParts = kSums / kDoubles;
   typedef float Half __attribute__((vector_size(kDoubles * 4)));
   typedef double Doubles __attribute__((vector_size(kDoubles * 8)));  // a register: of twice its size g++ 12 goes through memory
+  typedef int64_t Words __attribute__((vector_size(kDoubles * 8)));
   Doubles error[kParts] = {}, squares[kParts] = {}, most[kParts] = {};
   int64_t i = 0;
   for (; i + kSums <= n; i += kSums) {
@@ -254,8 +369,14 @@ void Compare(const float* a, const float* b, int64_t n, double* errors, double* 
       const Doubles wanted = __builtin_convertvector(y, Doubles), e = __builtin_convertvector(x, Doubles) - wanted;
       error[part] += e * e;
       squares[part] += wanted * wanted;
-      const Doubles magnitude = e < 0.0 ? -e : e;
-      most[part] = magnitude > most[part] ? magnitude : most[part];
+      const Doubles magnitude = (Doubles)((Words)e & INT64_MAX);
+#if HONE_LANES == 16
+      most[part] = _mm512_max_pd(magnitude, most[part]);
+#elif HONE_LANES == 8
+      most[part] = _mm256_max_pd(magnitude, most[part]);
+#else
+      most[part] = _mm_max_pd(magnitude, most[part]);
+#endif
     }
   }
   for (int j = 0; j < kSums; ++j) {

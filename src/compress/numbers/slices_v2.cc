@@ -4,7 +4,7 @@
 
 namespace hone {
 
-const Slices kSlicesV2 = {Finite, Range,  Round,      RoundIn,    RoundToBytes,
-                        ToE4m3, ToE2m1, CountBelow, Dequantize, PackCodes, UnpackCodes, Compare};
+const Slices kSlicesV2 = {Finite,     FromBf16,   Range,           Round,    RoundIn, RoundToBytes, ToE4m3,      ToE2m1,
+                              CountBelow, ToCodebook, Dequantize,      DequantizeBytes, FromE4m3, LookUp, PackCodes, UnpackCodes, Compare};
 
 }  // namespace hone

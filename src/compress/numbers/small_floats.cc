@@ -53,7 +53,10 @@ float DecodeSmallFloat(const SmallFloat& format, uint8_t code) {
 }
 
 uint8_t MxScale(const SmallFloat& format, MxRule rule, const float* x, int n) {
-  float amax = LargestMagnitude(x, n);
+  return MxScaleOfLargest(format, rule, LargestMagnitude(x, n));
+}
+
+uint8_t MxScaleOfLargest(const SmallFloat& format, MxRule rule, float amax) {
   if (amax == 0) return 0;
   if (rule == MxRule::kCompressedTensors)
     amax = std::bit_cast<float>((std::bit_cast<uint32_t>(amax) + (1u << 21)) & 0x7f800000u);
@@ -61,7 +64,10 @@ uint8_t MxScale(const SmallFloat& format, MxRule rule, const float* x, int n) {
   return static_cast<uint8_t>(std::clamp(std::ilogb(amax) - format.emax() + 127, 0, 254));
 }
 
-float MxScaleValue(uint8_t scale) { return std::ldexp(1.0f, scale - 127); }
+float MxScaleValue(uint8_t scale) {
+  if (scale > 0 && scale < 255) return std::bit_cast<float>(uint32_t{scale} << 23);
+  return std::ldexp(1.0f, scale - 127);
+}
 
 void EncodeMx(const SmallFloat& format, MxRule rule, uint8_t scale, const float* x, int n, uint8_t* codes) {
   for (int i = 0; i < n; ++i) {

@@ -29,6 +29,7 @@ enum class MxRule : uint8_t {
   kCompressedTensors,  // amax / 2^e >= 1.75 takes the next power, so that it does not saturate; -0 loses its sign
 };
 uint8_t MxScale(const SmallFloat& format, MxRule rule, const float* x, int n);
+uint8_t MxScaleOfLargest(const SmallFloat& format, MxRule rule, float amax);  // the same from the largest magnitude
 float MxScaleValue(uint8_t scale);  // exact; 2^-127 is subnormal
 // Codes of the block's elements under `scale`.
 void EncodeMx(const SmallFloat& format, MxRule rule, uint8_t scale, const float* x, int n, uint8_t* codes);
