@@ -1,6 +1,13 @@
 // The functions of slices.h for HONE_LANES floats a vector; what is left of a slice is padded with zeros.
 #pragma once
 
+// g++ 12 takes the registers that its own intrinsics leave undefined for a mistake.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
 #include <immintrin.h>
 
 #include <cmath>
@@ -395,3 +402,7 @@ void Compare(const float* a, const float* b, int64_t n, double* errors, double* 
 
 }  // namespace
 }  // namespace hone
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
