@@ -16,6 +16,7 @@
 namespace hone {
 
 constexpr int kFewRows = 8;       // of a call
+constexpr int kRowsOfWords = 4;   // from so many rows of a call on kernels of VNNI take words (few_rows_words_vnni.h)
 constexpr int kRowsInParts = 27;  // of a job that is multiplied by calls of up to kFewRows, where kernels take groups (matmul.cc)
 
 // A term of a row's group of 32 with all that a kernel needs of it, so that one register points at the groups of eight rows.
@@ -26,6 +27,15 @@ struct FewRowsGroup {
   float sum;        // of all terms, for minimums: groups of 32 only
 };
 static_assert(sizeof(FewRowsGroup) == 48);
+
+// The same for kernels that multiply words: all terms in one number.
+struct FewRowsWords {
+  int16_t words[32];  // of four neighbours first 0 and 2, then 1 and 3
+  float scale;
+  int32_t init[2];
+  float sum;
+};
+static_assert(sizeof(FewRowsWords) == 80);
 
 struct FewRowsTile {
   const uint8_t* chunks;  // the tile, all of K (panel_format.h)
@@ -45,7 +55,9 @@ struct FewRowsTile {
   const int32_t* x_init;
   const float* x_sums;
   int64_t x_group_stride;
-  const FewRowsGroup* x_groups;  // the same as [k / 32][terms][rows], made for kernels of VNNI only
+  // The same, made for kernels of VNNI only.
+  const FewRowsGroup* x_groups;  // [k / 32][terms][rows], of fewer than kRowsOfWords rows
+  const FewRowsWords* x_words;   // [k / 32][rows], of others
 
   // Floats.
   const float* x_floats;
@@ -53,6 +65,20 @@ struct FewRowsTile {
 };
 
 using FewRowsFn = void (*)(const FewRowsTile& tile);
+
+// A rounded row (RoundRowFn) to the words of `rows` rows side by side. Codes of W have scales of `group` elements.
+struct RowToWords {
+  int64_t k, group;
+  const int8_t* codes;
+  const int8_t* second;        // null: one term
+  const float* scales;         // [k / 32]
+  const int32_t* init;         // [k / group], of the first term
+  const int32_t* second_init;
+  const float* sums;           // [k / group]
+  FewRowsWords* to;
+  int64_t rows;
+};
+void WriteWordsVnni(const RowToWords& row);
 
 #define HONE_FEW_ROWS(type, isa) void FewRows##type##isa(const FewRowsTile& tile);
 #include "kernels/matmul/few_rows.inc"

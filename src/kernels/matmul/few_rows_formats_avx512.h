@@ -39,6 +39,31 @@ inline void Quads6(const uint8_t* in, int l, __m512i c[2]) {
   c[1] = OrMasked(c[1], l % 2 == 0 ? _mm512_slli_epi16(high, 2) : _mm512_srli_epi16(high, 2), Bytes(48));
 }
 
+// The same codes as words: w[j][0] holds codes 0 and 2 of quad 2 l + j of each row, w[j][1] codes 1 and 3.
+inline __m512i Shorts(short value) { return _mm512_set1_epi16(value); }
+template <void (*kQuads)(const uint8_t*, int, __m512i*)>
+inline void Words(const uint8_t* in, int l, __m512i w[2][2]) {
+  __m512i c[2];
+  kQuads(in, l, c);
+  for (int j = 0; j < 2; ++j) w[j][0] = _mm512_and_si512(c[j], Shorts(255)), w[j][1] = _mm512_srli_epi16(c[j], 8);
+}
+template <>
+inline void Words<Quads8>(const uint8_t* in, int l, __m512i w[2][2]) {
+  for (int j = 0; j < 2; ++j) {
+    const __m512i plane = LoadPlane(in + 128 * l + 64 * j);
+    w[j][0] = _mm512_ternarylogic_epi32(plane, Shorts(128), Shorts(255), 0x28);  // (plane ^ 128) & 255
+    w[j][1] = _mm512_xor_si512(_mm512_srli_epi16(plane, 8), Shorts(128));
+  }
+}
+template <>
+inline void Words<Quads4>(const uint8_t* in, int l, __m512i w[2][2]) {
+  const __m512i plane = LoadPlane(in + 64 * l);
+  w[0][0] = _mm512_and_si512(plane, Shorts(15));
+  w[0][1] = _mm512_and_si512(_mm512_srli_epi16(plane, 8), Shorts(15));
+  w[1][0] = _mm512_and_si512(_mm512_srli_epi16(plane, 4), Shorts(15));
+  w[1][1] = _mm512_srli_epi16(plane, 12);
+}
+
 // Scales of a chunk, turned into floats when a group needs them: d * integer sub-scales (exact products, as
 // unpack_superblocks_avx512.cc makes them), or one f16.
 struct OneHalf {
@@ -88,6 +113,7 @@ struct Format {
   static constexpr int kPart = kGroup / 4;  // quads a scale
   static constexpr int kParts = 8 / kPart;  // scales a group of 32
   static void Codes(const uint8_t* in, int l, __m512i c[2]) { kQuads(in, l, c); }
+  static void Words(const uint8_t* in, int l, __m512i w[2][2]) { hone::Words<kQuads>(in, l, w); }
   using Scales = ChunkScales;
   static Scales ScalesOf(const uint8_t* chunk) { return Scales(chunk + kGroups * kGroupBytes); }
 };

@@ -9,9 +9,12 @@
 #include "kernels/matmul/kernel.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/test_weights.h"
+#include "tensor/blocks.h"
 
 namespace hone {
 namespace {
+
+constexpr int64_t kMostOfOneJob = 256;  // more than kernels of few rows take
 
 std::vector<float> FewRowsProduct(const PackedMatrix& w, const float* x, int64_t m, int threads) {
   ThreadPool pool(threads);
@@ -47,6 +50,30 @@ TEST(FewRows, BitsOfTheGeneralPath) {
           ASSERT_EQ(0, std::memcmp(all.data() + first * n, few.data(), few.size() * sizeof(float))) << rows << " rows";
         }
       }
+    }
+  }
+}
+
+// The largest codes beside the largest numbers of either sign: what words and their sums have room for (few_rows_words_vnni.h).
+TEST(FewRows, LargestNumbersHaveRoom) {
+  const CpuFacts facts = ReadCpuFacts();
+  const int64_t n = 32, k = 256;
+  Tensor weights = RandomWeights(DType::kQ8_0, n, k, 3);
+  auto* blocks = reinterpret_cast<BlockQ8_0*>(weights.data());
+  for (int64_t i = 0; i < n * k; ++i) {  // every pattern of four signs, in every place of a quad
+    blocks[i / 32].qs[i % 32] = i / k >> (i % 4) & 1 ? 127 : -128;
+  }
+  std::vector<float> x(kMostOfOneJob * k);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = i / k >> (i / 4 % 2 * 4 + i % 4) & 1 ? 3.0f : -3.0f;
+  for (const MatmulFewRows& line : MatmulFewRowsKernels()) {
+    if (line.type != DType::kQ8_0 || !facts.Supports(line.isa)) continue;
+    ThreadPool pool(1);
+    const auto packed = PackedMatrix::Pack(weights.view(), {.isa = line.isa, .input_terms = 2, .deterministic = true}, pool);
+    ASSERT_TRUE(packed);
+    const std::vector<float> all = FewRowsProduct(*packed, x.data(), kMostOfOneJob, 1);
+    for (int64_t first = 0; first < kMostOfOneJob; first += kFewRows) {
+      const std::vector<float> few = FewRowsProduct(*packed, x.data() + first * k, kFewRows, 1);
+      ASSERT_EQ(0, std::memcmp(all.data() + first * n, few.data(), few.size() * sizeof(float))) << IsaName(line.isa) << " row " << first;
     }
   }
 }

@@ -1,9 +1,12 @@
 // Codes x one to eight int8 rows with AVX-512 VNNI, codes in registers. Two panels side by side, so that a broadcast of x serves
 // two products and the chains of sums are twice as many; sums take up to 16 registers, and then the float accumulators stay in
-// L1, where they are added to a group at a time.
+// L1, where they are added to a group at a time. Up to three rows, which wait for memory, multiply int8; more rows, which wait for
+// multipliers, words (few_rows_words_vnni.h).
 #include <string.h>
 
+#include "kernels/matmul/few_rows_accumulators.h"
 #include "kernels/matmul/few_rows_formats_avx512.h"
+#include "kernels/matmul/few_rows_words_vnni.h"
 #include "kernels/matmul/read_ahead.h"
 
 namespace hone {
@@ -14,38 +17,6 @@ inline __m512i BroadcastQuad(const int8_t* x) {
   memcpy(&word, x, 4);
   return _mm512_set1_epi32(word);
 }
-
-// Float accumulators of kPanels x kRows: registers if they are few, else where they lie.
-template <int kRows, int kPanels>
-struct Accumulators {
-  static constexpr bool kInRegisters = kRows * kPanels <= 8;
-  float* out;
-  __m512 held[kInRegisters ? kPanels : 1][kInRegisters ? kRows : 1];
-
-  float* Place(int p, int r) const { return out + r * kTileColumns + p * kPanelRows; }
-  explicit Accumulators(float* to) : out(to) {
-    for (int p = 0; kInRegisters && p < kPanels; ++p) {
-      for (int r = 0; r < kRows; ++r) held[p][r] = _mm512_loadu_ps(Place(p, r));
-    }
-  }
-  __m512 Get(int p, int r) const { return kInRegisters ? held[p][r] : _mm512_loadu_ps(Place(p, r)); }
-  void Set(int p, int r, __m512 sum) {
-    if (kInRegisters) {
-      held[p][r] = sum;
-    } else {
-      _mm512_storeu_ps(Place(p, r), sum);
-    }
-  }
-  // Before each group: the compiler no longer sees that the places are the same, or it would keep them in registers that it lacks.
-  void Next() {
-    if (!kInRegisters) asm("" : "+r"(out));
-  }
-  void Store() const {
-    for (int p = 0; kInRegisters && p < kPanels; ++p) {
-      for (int r = 0; r < kRows; ++r) _mm512_storeu_ps(Place(p, r), held[p][r]);
-    }
-  }
-};
 
 // kRows rows of groups `x` against the stretches of `k` of kPanels panels, panel_bytes apart. Few sums: those of all terms are made
 // side by side, and codes are unpacked once.
@@ -114,25 +85,34 @@ inline void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_by
 }
 
 template <typename F, int kRows, int kTerms>
+inline void Stretches(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int64_t k0, int k) {
+  if constexpr (kRows >= kRowsOfWords) {
+    const FewRowsWords* x = t.x_words + k0 / 32 * kRows;
+    if (t.panels == 2) return StretchOfWords<F, kRows, 2>(t, chunk, panel_bytes, k, x, t.accumulator);
+    StretchOfWords<F, kRows, 1>(t, chunk, panel_bytes, k, x, t.accumulator);
+  } else {
+    const FewRowsGroup* x = t.x_groups + k0 / 32 * kTerms * kRows;
+    if (t.panels == 2) return Stretch<F, kRows, 2, kTerms>(t, chunk, panel_bytes, k, x, t.accumulator);
+    Stretch<F, kRows, 1, kTerms>(t, chunk, panel_bytes, k, x, t.accumulator);
+  }
+}
+
+template <typename F, int kRows, int kTerms>
 void Tile(const FewRowsTile& t) {
   for (int i = 0; i < kRows * kTileColumns; i += 16) _mm512_storeu_ps(t.accumulator + i, _mm512_setzero_ps());
   const uint8_t* chunk = t.chunks;
   for (int64_t k0 = 0; k0 < t.k; k0 += kCodeStretch) {
     const int k = static_cast<int>(t.k - k0 < kCodeStretch ? t.k - k0 : kCodeStretch);
     const int64_t panel_bytes = k / (32 * F::kGroups) * F::kChunkBytes;
-    const FewRowsGroup* x = t.x_groups + k0 / 32 * kTerms * kRows;
-    if (t.panels == 2) {
-      Stretch<F, kRows, 2, kTerms>(t, chunk, panel_bytes, k, x, t.accumulator);
-    } else {
-      Stretch<F, kRows, 1, kTerms>(t, chunk, panel_bytes, k, x, t.accumulator);
-    }
+    Stretches<F, kRows, kTerms>(t, chunk, panel_bytes, k0, k);
     chunk += t.panels * panel_bytes;
   }
 }
 
 template <typename F, int kRows>
 inline void Terms(const FewRowsTile& t) {
-  t.terms == 2 ? Tile<F, kRows, 2>(t) : Tile<F, kRows, 1>(t);
+  constexpr bool kAll = kRows >= kRowsOfWords;  // words hold all terms
+  kAll || t.terms == 2 ? Tile<F, kRows, 2>(t) : Tile<F, kRows, kAll ? 2 : 1>(t);
 }
 
 template <typename F>

@@ -51,7 +51,7 @@ struct GroupSums {
   int32_t* init;        // [terms * m][k / group]
   float* sums;          // [m][k / group], of all terms
   bool wants_groups;
-  FewRowsGroup* groups;  // if wanted
+  std::byte* groups;     // FewRowsGroup or FewRowsWords of each part of the rows, if wanted
 };
 
 // Rows of x as int8, shared by the jobs that multiply them. With two terms, rows [m, 2 m) are the second term's.
@@ -106,7 +106,7 @@ using State = MatmulScratch::State;
 int64_t CodeStride(int64_t k) { return (k / 64 * 64) + 64 + (k / 64 % 2 == 0 ? 0 : 64); }
 int64_t ScaleBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 32) * 4, 64); }
 int64_t SumBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 16) * 4, 64); }
-int64_t GroupBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 32) * int64_t{sizeof(FewRowsGroup)}, 64); }
+int64_t GroupBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 32) * int64_t{sizeof(FewRowsWords)}, 64); }
 int64_t InputBytes(int64_t m, int64_t k, int64_t group_sums) {
   return m * CodeStride(k) + ScaleBytes(m, k) + SumBytes(m, k) * (1 + 2 * group_sums) +
          group_sums * GroupBytes(std::min<int64_t>(m, 2 * kRowsInParts), k);
@@ -160,21 +160,40 @@ void PlaceInputs(State& s) {
     for (GroupSums& sums : input.group_sums) {
       sums.init = reinterpret_cast<int32_t*>(take(SumBytes(rows, input.k)));
       sums.sums = reinterpret_cast<float*>(take(SumBytes(rows, input.k)));
-      if (sums.wants_groups) sums.groups = reinterpret_cast<FewRowsGroup*>(take(GroupBytes(rows, input.k)));
+      if (sums.wants_groups) sums.groups = take(GroupBytes(rows, input.k));
     }
   }
 }
 
-// Row `row` once more, as FewRowsTile::x_groups has it; the groups of a part stand together.
+// Where the groups of the part of rows stand that begins with row `begin`.
+template <typename Group>
+Group* GroupsOf(const RoundedInput& input, const GroupSums& sums, int64_t begin) {
+  return reinterpret_cast<Group*>(sums.groups + input.terms * begin * (input.k / 32) * int64_t{sizeof(FewRowsWords)});
+}
+
+// Row `row` once more, as FewRowsTile::x_groups or x_words has it; the groups of a part stand together.
 void WriteGroups(const RoundedInput& input, const GroupSums& sums, int64_t row) {
-  const int64_t k32 = input.k / 32, parts = 32 / sums.group;
+  const int64_t k32 = input.k / 32, parts = 32 / sums.group, second = input.m + row;
   int64_t part = 0;
   while (PartBegin(input.m, part + 1) <= row) ++part;
   const int64_t begin = PartBegin(input.m, part), rows = PartBegin(input.m, part + 1) - begin;
+  if (rows >= kRowsOfWords) {
+    const bool two = input.terms == 2;
+    return WriteWordsVnni({.k = input.k,
+                           .group = sums.group,
+                           .codes = input.codes + row * input.code_stride,
+                           .second = two ? input.codes + second * input.code_stride : nullptr,
+                           .scales = input.scales + row * k32,
+                           .init = sums.init + row * k32 * parts,
+                           .second_init = two ? sums.init + second * k32 * parts : nullptr,
+                           .sums = sums.sums + row * k32 * parts,
+                           .to = GroupsOf<FewRowsWords>(input, sums, begin) + row - begin,
+                           .rows = rows});
+  }
   for (int64_t term = 0; term < input.terms; ++term) {
     const int8_t* codes = input.codes + (term * input.m + row) * input.code_stride;
     const int32_t* init = sums.init + (term * input.m + row) * k32 * parts;
-    FewRowsGroup* to = sums.groups + input.terms * k32 * begin + term * rows + row - begin;
+    FewRowsGroup* to = GroupsOf<FewRowsGroup>(input, sums, begin) + term * rows + row - begin;
     for (int64_t g = 0; g < k32; ++g, to += input.terms * rows) {
       std::memcpy(to->codes, codes + 32 * g, 32);
       to->scale = input.scales[row * k32 + g];
@@ -300,7 +319,8 @@ class TileWork {
       few.x = input_->codes + begin * input_->code_stride, few.x_stride = input_->code_stride;
       few.x_scales = input_->scales + begin * k32, few.x_scale_stride = k32;
       few.x_init = sums_->init + begin * groups, few.x_sums = sums_->sums + begin * groups, few.x_group_stride = groups;
-      if (sums_->groups != nullptr) few.x_groups = sums_->groups + input_->terms * k32 * begin;
+      if (sums_->groups != nullptr && rows >= kRowsOfWords) few.x_words = GroupsOf<FewRowsWords>(*input_, *sums_, begin);
+      if (sums_->groups != nullptr && rows < kRowsOfWords) few.x_groups = GroupsOf<FewRowsGroup>(*input_, *sums_, begin);
     } else {
       few.x_floats = job_.x + begin * job_.x_stride, few.x_floats_stride = job_.x_stride;
     }
