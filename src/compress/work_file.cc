@@ -194,7 +194,8 @@ Result<std::unique_ptr<WorkFile>> WorkFile::Open(const std::string& path, uint64
   if (ftruncate(work->fd_, static_cast<off_t>(size)) != 0) return work->System("truncate");
   if (placed) {
     // File systems without reservation say so; only a full disk (or a quota) is an answer that counts.
-    if (fallocate(work->fd_, 0, 0, static_cast<off_t>(work->layout_.bytes)) != 0 && (errno == ENOSPC || errno == EDQUOT)) {
+    if (fallocate(work->fd_, 0, 0, static_cast<off_t>(work->layout_.bytes)) != 0 &&
+        (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
       const Error full = IoError(fmt::format("{}: cannot reserve {} bytes: {}; free space on that disk or write elsewhere", path,
                                              work->layout_.bytes, std::strerror(errno)));
       if (work->pieces_.empty()) work->Remove();

@@ -122,6 +122,47 @@ TEST_F(QuantizeFolderTest, AStoppedJobGoesOnToTheSameBytes) {
   }
 }
 
+// The file moves into the folder that gets the name: killed before, between and after, and with other things in the way.
+TEST_F(QuantizeFolderTest, AJobKilledWhileItsFolderGetsItsNameGoesOn) {
+  HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
+  const LinearScheme scheme{"rtn", "compressed-tensors", 4, 32, true};
+  const std::string whole = Fresh("named_whole"), path = Fresh("named"), unverified = path + ".unverified";
+  ASSERT_TRUE(Quantize(base, scheme, whole));
+  const std::string weights = Bytes(whole + "/model.safetensors");
+  int calls = 0;
+  ASSERT_FALSE(Quantize(base, scheme, path, {.progress = [&](const char*, uint64_t, uint64_t) { return calls++ < 14; }}));
+  const std::string log = Bytes(path + ".partial.log");
+  EXPECT_EQ(Bytes(path + ".partial").size(), weights.size());
+  const auto go_on = [&](size_t resumed) {
+    const auto report = Quantize(base, scheme, path, {.resume = true, .overwrite = true});
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(report->resumed_tensors, resumed);
+    EXPECT_TRUE(Bytes(path + "/model.safetensors") == weights);
+    for (const std::string& left : {path + ".partial", path + ".partial.log", unverified}) EXPECT_FALSE(fs::exists(left)) << left;
+  };
+  const auto put = [](const std::string& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; };
+  // Moved, its folder not yet named.
+  fs::create_directories(unverified);
+  put(unverified + "/config.json", "{}");
+  fs::rename(path + ".partial", unverified + "/model.safetensors");
+  go_on(14);
+  // Named, the log still there: all is made again, over what is there.
+  put(path + ".partial.log", log);
+  go_on(0);
+  // Leftovers of another job under the folder's other name.
+  put(path + ".partial.log", log);
+  put(path + ".partial", weights);
+  fs::create_directories(unverified);
+  put(unverified + "/model.safetensors", "something else");
+  go_on(14);
+  // Without --force a folder that has the name by now stays, and so does the work.
+  put(path + ".partial.log", log);
+  put(path + ".partial", weights);
+  EXPECT_FALSE(Quantize(base, scheme, path, {.resume = true}));
+  EXPECT_TRUE(fs::exists(path + ".partial"));
+  go_on(14);
+}
+
 TEST_F(QuantizeFolderTest, WhatCannotWorkIsRefusedBeforeAnyWork) {
   HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
   const std::string out = Fresh("folder_refused");

@@ -138,6 +138,62 @@ TEST_P(SlicesTest, RangesCountsAndComparisons) {
   }
 }
 
+TEST_P(SlicesTest, ReadsAndLooksUpAsTheDefinitions) {
+  for (const int64_t n : kLengths) {
+    std::vector<float> x = Numbers(n), back(n);
+    std::vector<uint16_t> halves(n);
+    for (int64_t i = 0; i < n; ++i) halves[i] = F32ToBf16(x[i]);
+    EXPECT_TRUE(slices().from_bf16(reinterpret_cast<const std::byte*>(halves.data()), n, back.data()));
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(back[i], Bf16ToF32(halves[i]));
+    for (const uint16_t bad : {0x7f80, 0xff80, 0x7fc0, 0xff81}) {
+      std::vector<uint16_t> damaged = halves;
+      damaged[rng_.Below(static_cast<uint32_t>(n))] = bad;
+      EXPECT_FALSE(slices().from_bf16(reinterpret_cast<const std::byte*>(damaged.data()), n, back.data())) << bad;
+    }
+    std::vector<std::byte> bytes(n);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(rng_.Below(256));
+    slices().from_bytes(bytes.data(), n, 0.037f, back.data());
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(back[i], static_cast<float>(static_cast<int8_t>(bytes[i])) * 0.037f);
+    float values[16];
+    for (float& value : values) value = Numbers(1)[0];
+    for (const bool high_first : {false, true}) {
+      const int64_t even = n / 2 * 2;
+      slices().look_up(bytes.data(), even, values, high_first, 0.3f, back.data());
+      for (int64_t i = 0; i < even; ++i) {
+        const int pair = static_cast<int>(bytes[i / 2]);
+        ASSERT_EQ(back[i], values[(i % 2 == 0) == high_first ? pair >> 4 : pair & 15] * 0.3f);
+      }
+    }
+    float bounds[15];
+    for (int i = 0; i < 15; ++i) bounds[i] = static_cast<float>(i - 7) * 0.5f;
+    uint8_t codes[16];
+    for (int i = 0; i < 16; ++i) codes[i] = static_cast<uint8_t>((7 * i + 3) % 16);
+    std::vector<uint8_t> packed((n + 1) / 2 + 1, 0xa5), wanted((n + 1) / 2 + 1);
+    slices().to_codebook(x.data(), n, 0.5f, bounds, codes, packed.data());
+    for (int64_t i = 0; i < n; ++i) {
+      const uint8_t code = codes[std::lower_bound(bounds, bounds + 15, x[i] * 0.5f) - bounds];
+      wanted[i / 2] = static_cast<uint8_t>(wanted[i / 2] | (i % 2 == 0 ? code << 4 : code));
+    }
+    wanted.back() = 0xa5;  // not written past the end
+    ASSERT_EQ(packed, wanted) << n;
+  }
+  std::vector<std::byte> all(256);
+  for (int i = 0; i < 256; ++i) all[i] = static_cast<std::byte>(i);
+  std::vector<float> back(256);
+  for (const float scale : {1.0f, 0.017f, 0x1.0p-120f}) {
+    slices().from_e4m3(all.data(), 256, scale, back.data());
+    for (int i = 0; i < 256; ++i) {
+      const float wanted = DecodeSmallFloat(kE4M3, static_cast<uint8_t>(i)) * scale;
+      if (std::isnan(wanted)) {
+        EXPECT_TRUE(std::isnan(back[i])) << i;
+      } else {
+        EXPECT_EQ(back[i], wanted) << i;
+        EXPECT_EQ(std::signbit(back[i]), std::signbit(wanted)) << i;
+      }
+    }
+  }
+}
+
 TEST_P(SlicesTest, PacksAllWidthsAndLengths) {
   for (int bits = 1; bits <= 8; ++bits) {
     for (int64_t n = 1; n <= 40; ++n) {
