@@ -207,5 +207,22 @@ TEST_F(BuiltinBench, ReportHasTheKeysThatScriptsRelyOn) {
   }
 }
 
+TEST(FirstLargestTest, IsThatOfAPlainLoop) {
+  for (size_t n = 1; n <= 70; ++n) {
+    std::vector<float> x(n);
+    for (size_t i = 0; i < n; ++i) x[i] = static_cast<float>((i * 37 + n) % 11) - 20;  // each number several times, none above zero
+    EXPECT_EQ(FirstLargest(x), std::max_element(x.begin(), x.end()) - x.begin()) << n;
+    for (size_t i = 0; i < n; ++i) {
+      std::vector<float> y = x;
+      y[i] = 5;
+      EXPECT_EQ(FirstLargest(y), static_cast<int32_t>(i)) << n;
+      for (const float bad : {INFINITY, -INFINITY, NAN}) {
+        y[i] = bad;
+        EXPECT_EQ(FirstLargest(y), -1) << n << " at " << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hone

@@ -13,6 +13,9 @@
 
 namespace hone {
 
+// Where the first of the largest numbers is; -1 if one is not finite. REQUIRES: not empty.
+int32_t FirstLargest(std::span<const float> x);
+
 class ModelRunner {
  public:
   // Room for `sequences` sequences of `length` tokens each, and for the logits of `logit_rows` rows of one step.

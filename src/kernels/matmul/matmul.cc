@@ -25,6 +25,7 @@ constexpr int64_t kFewElements = 16384;       // inputs that one thread rounds f
 constexpr int64_t kTilesToOwn = 8;            // tiles a thread from which each job keeps the split of Pack
 constexpr int64_t kRowsForBytes = 16;         // reading a tile costs about as much as multiplying this many rows
 constexpr int64_t kChunkBytes = 128 * 1024;   // of W that a thread takes at once for few rows: ten microseconds of reading
+constexpr int64_t kChunkBytesTogether = 256 * 1024;  // of each of several: the thread leaves one for the other seldom
 constexpr size_t kNextBytes = 96 * 1024;      // of the next matrix, a thread: about what memory gives it between two products
 constexpr int64_t kTiledSpeed = 4;            // rows in BF16 tiles that cost as much as one of the others
 
@@ -564,8 +565,8 @@ class Chunks {
   // The chunks of job_ that are owner_'s.
   void Place() {
     const PackedMatrix& weight = *s_.jobs[job_].job->weight;
-    const int64_t tile_bytes = 2 * weight.panel_bytes() * (together_ ? std::ssize(s_.jobs) : 1);
-    tiles_ = std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(1, tile_bytes));
+    const int64_t bytes = together_ ? kChunkBytesTogether : kChunkBytes;
+    tiles_ = std::max<int64_t>(1, bytes / std::max<int64_t>(1, 2 * weight.panel_bytes()));
     const auto range = threads_.Range(weight.tile_count(), 1, owner_);
     first_ = static_cast<int64_t>(range.first), end_ = static_cast<int64_t>(range.second);
     count_ = (end_ - first_ + tiles_ - 1) / tiles_;

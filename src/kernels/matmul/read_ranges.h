@@ -7,12 +7,13 @@ namespace hone {
 
 constexpr int kReadStreams = 8;
 constexpr int64_t kReadStride = 4096;                         // at most: a page a stream
+constexpr int64_t kReadAtOnce = 128;                          // of a stream
 constexpr int64_t kReadLead = kReadStreams * kReadStride;     // bytes between asking and reading
 
 // All zero: nothing to read.
 struct ReadRanges {
-  const uint8_t* at;        // the next line of the first stream
-  int64_t stride, lines;    // between streams; left of each
+  const uint8_t* at;        // what is next of the first stream
+  int64_t stride, left;     // bytes between streams; left of each
   int64_t owed;             // bytes to ask for
   const uint8_t* block_end;
   const uint8_t* end;       // of the range
@@ -22,7 +23,7 @@ struct ReadRanges {
 
 // The thread begins to read [begin, end). If that was announced, what is asked for goes on.
 void BeginRange(ReadRanges* ranges, const uint8_t* begin, const uint8_t* end);
-// What it will read after the range that it is in.
+// What it will read after the range that it is in. If it begins where that ends, both are one: blocks are not cut between.
 void AnnounceRange(ReadRanges* ranges, const uint8_t* begin, const uint8_t* end);
 
 }  // namespace hone
