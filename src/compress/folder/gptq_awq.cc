@@ -180,7 +180,12 @@ class TurnedFormat : public LinearFormat {
                 std::span<std::vector<std::byte>> out) const {
     std::byte* to = out[0].data();
     if (awq_) {
-      for (int64_t r = 0; r < band; r += 8) PackEight(codes + r * columns, columns, to + (r0 + r) / 2, rows / 2);
+      // A few columns of all rows first: their lines fill up before others take their places in the cache.
+      for (int64_t i = 0; i < columns; i += 16) {
+        const int64_t count = std::min<int64_t>(16, columns - i);
+        for (int64_t r = 0; r < band; r += 8)
+          PackEight(codes + r * columns + i, columns, count, to + (i * rows + r0 + r) / 2, rows / 2);
+      }
       return;
     }
     constexpr int64_t kAtOnce = 16;
@@ -229,10 +234,10 @@ class TurnedFormat : public LinearFormat {
   // AWQ's order: the low half of a word's byte holds the first of a pair of rows, its high half the second.
   static constexpr int kRowsOfByte[4][2] = {{0, 2}, {4, 6}, {1, 3}, {5, 7}};
 
-  // Eight rows of codes to a word a column, the words `stride` bytes apart.
-  static void PackEight(const uint8_t* codes, int64_t columns, std::byte* out, int64_t stride) {
+  // `count` columns of eight rows of codes to a word each, the words `stride` bytes apart.
+  static void PackEight(const uint8_t* codes, int64_t columns, int64_t count, std::byte* out, int64_t stride) {
     int64_t i = 0;
-    for (; i + 16 <= columns; i += 16) {
+    for (; i + 16 <= count; i += 16) {
       __m128i bytes[4];  // of sixteen words
       for (int b = 0; b < 4; ++b) {
         const auto row = [&](int k) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + k * columns + i)); };
@@ -247,7 +252,7 @@ class TurnedFormat : public LinearFormat {
       }
       for (int j = 0; j < 16; ++j) std::memcpy(out + (i + j) * stride, &words[j], 4);
     }
-    for (; i < columns; ++i) {
+    for (; i < count; ++i) {
       uint32_t word = 0;
       for (int b = 0; b < 4; ++b) {
         const uint32_t byte = codes[kRowsOfByte[b][0] * columns + i] | codes[kRowsOfByte[b][1] * columns + i] << 4;
@@ -286,7 +291,7 @@ class TurnedFormat : public LinearFormat {
     for (int64_t g = 0; g < groups; ++g) {
       const uint8_t* of_group = zeros.data() + g * rows;
       if (awq_) {
-        for (int64_t r = 0; r < rows; r += 8) PackEight(of_group + r, 1, out[1].data() + (g * rows + r) / 2, 4);
+        for (int64_t r = 0; r < rows; r += 8) PackEight(of_group + r, 1, 1, out[1].data() + (g * rows + r) / 2, 4);
       } else {
         PackBits(of_group, rows, scheme_.bits, out[1].data() + g * rows * scheme_.bits / 8);
       }
