@@ -84,7 +84,7 @@ inline void ZeroToStep(uint8_t* tiles, int pair) {
 constexpr int kMostRows = 8;  // of a product
 
 // kRows rows of a row block by two panels, over all steps, onto `sums` ([panel][16 rows][16 columns], from its first row).
-// Asks for a share of the bytes ahead a step: addresses, since a step may ask past the end.
+// Asks for a share of the bytes ahead a step, several lines where rows are few: addresses, since a step may ask past the end.
 template <int kRows>
 void Products(const Bf16Tile& t, const uint8_t* x, float* sums, uintptr_t& ahead, int ahead_step, uintptr_t& x_ahead, int x_ahead_step) {
   __m512 acc[kRows][2];
@@ -94,8 +94,8 @@ void Products(const Bf16Tile& t, const uint8_t* x, float* sums, uintptr_t& ahead
   }
   for (int step = 0; step < t.steps; ++step, x += kTileBytes) {
     const uint8_t* w = t.weights + WeightTile(step);
-    _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T1);
-    _mm_prefetch(reinterpret_cast<const char*>(x_ahead), _MM_HINT_T1);
+    for (int byte = 0; byte < ahead_step; byte += 64) _mm_prefetch(reinterpret_cast<const char*>(ahead + byte), _MM_HINT_T1);
+    for (int byte = 0; byte < x_ahead_step; byte += 64) _mm_prefetch(reinterpret_cast<const char*>(x_ahead + byte), _MM_HINT_T1);
     ahead += ahead_step, x_ahead += x_ahead_step;
     for (int pair = 0; pair < kStepK / 2; ++pair) {
       const __m512bh w0 = (__m512bh)_mm512_load_si512(w + 64 * pair);
