@@ -8,8 +8,7 @@
 // is one product for two additions (S. Winograd, "A new algorithm for inner product", 1968). The products of codes alone are summed
 // once for all rows, those of x when it is rounded. Sums wrap at 2^32 and the result is below 2^29, so it is the exact integer. A sum
 // of a code and a word is at most 255 + 32512, just a 16-bit number. Of the four vector units of Zen 5 two multiply, so every second
-// quad is taken this way: all of them would cost more additions than the other two units have room for (measured: a quarter, a
-// third, five and six eighths and all are slower).
+// quad is taken this way: with more, the other two have no room for the additions (three, five and eight of eight are slower).
 #pragma once
 
 #include <string.h>
@@ -29,39 +28,16 @@ inline __m512i BroadcastPair(const int16_t* x) {
   return _mm512_set1_epi32(pair);
 }
 
-// AskAhead (read_ahead.h) line by line, at most four a call: a burst of lines holds products up until memory has taken them.
-struct AskEvenly {
-  ReadRanges* ranges;
-  int line = 0;  // the next of those that AskAhead asks for at once
-
-  static constexpr int kLines = kReadAtOnce / 64;  // of a stream
-  bool One() {
-    if (line == 0 && ranges->left == 0 && !NextReadBlock(ranges)) return false;
-    _mm_prefetch(reinterpret_cast<const char*>(ranges->at) + line / kLines * ranges->stride + line % kLines * 64, _MM_HINT_T0);
-    ranges->owed -= 64;
-    if (++line == kReadStreams * kLines) line = 0, ranges->at += kReadAtOnce, ranges->left -= kReadAtOnce;
-    return true;
-  }
-  void Ask(int bytes) {
-    ranges->owed += bytes;
-    for (int i = 0; i < 4 && ranges->owed >= 64 && One(); ++i) {
-    }
-  }
-  void Finish() {
-    while (line != 0) One();
-  }
-};
-
 // kRows rows `x` against the stretches of `k` of kPanels panels, panel_bytes apart.
 template <typename F, int kRows, int kPanels>
 inline void StretchOfWords(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const FewRowsWords* x, float* out) {
   constexpr int kParts = F::kParts, kPairs = F::kPart / 2;
   Accumulators<kRows, kPanels> acc(out);
-  AskEvenly ask{t.ahead};
   for (; k > 0; k -= 32 * F::kGroups, chunk += F::kChunkBytes) {
     const typename F::Scales scales[2] = {F::ScalesOf(chunk), F::ScalesOf(chunk + (kPanels - 1) * panel_bytes)};
     for (int g = 0; g < F::kGroups; ++g, x += kRows) {
       const uint8_t* codes = chunk + g * F::kGroupBytes;
+      AskAhead(t.ahead, kPanels * F::kChunkBytes / F::kGroups);
 #pragma GCC unroll 1
       for (int part = 0; part < kParts; ++part) {
         __m512i sum[kPanels][kRows], of_codes[kPanels];
@@ -73,7 +49,6 @@ inline void StretchOfWords(const FewRowsTile& t, const uint8_t* chunk, int64_t p
 #pragma GCC unroll 4
         for (int i = 0; i < kPairs; ++i) {
           const int pair = part * kPairs + i;
-          ask.Ask(kPanels * F::kChunkBytes / F::kGroups / 4);
           __m512i w[kPanels][2][2];
           for (int p = 0; p < kPanels; ++p) {
             F::Words(codes + p * panel_bytes, pair, w[p]);
@@ -112,7 +87,6 @@ inline void StretchOfWords(const FewRowsTile& t, const uint8_t* chunk, int64_t p
     }
   }
   acc.Store();
-  ask.Finish();
 }
 
 }  // namespace
