@@ -41,6 +41,12 @@ Result<void> CheckPaths(const FolderRequest& request, const std::string& out) {
   if (out.empty() || out.ends_with(".gguf"))
     return UsageError("OUT '" + out + "': these formats are folders; wanted the name of a new one");
   if (fs::equivalent(request.in, out, ignored)) return UsageError("IN and OUT are the same");
+  // What is there is replaced as a whole.
+  const fs::path in = fs::canonical(request.in, ignored);
+  for (fs::path above = in.parent_path(); !in.empty() && above.has_relative_path(); above = above.parent_path()) {
+    if (fs::equivalent(above, out, ignored)) return UsageError("IN " + request.in + " lies in OUT " + out + ", which would be replaced");
+  }
+  if (fs::is_symlink(out, ignored) && !fs::exists(out, ignored)) return UsageError(out + " is a link to nothing; wanted the name of a new folder");
   if (request.plan_only) return {};
   const std::string work = WorkFile::Exists(AwqWorkPath(out)) ? AwqWorkPath(out) : out + ".partial";
   // A job that is killed after its last step leaves both; then there is little left to do.

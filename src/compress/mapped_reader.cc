@@ -41,7 +41,9 @@ MappedReader::MappedReader() {
       close(mapping.fd);
       mapping.fd = -1;
     }
-    if (mapping.fd >= 0) mappings_.push_back(mapping);
+    if (mapping.fd < 0) continue;
+    mapping.size = status.st_size, mapping.changed_s = status.st_mtim.tv_sec, mapping.changed_ns = status.st_mtim.tv_nsec;
+    mappings_.push_back(mapping);
   }
 }
 
@@ -55,6 +57,13 @@ const MappedReader::Mapping* MappedReader::Find(const std::byte* at) const {
                                       [](uintptr_t value, const Mapping& mapping) { return value < mapping.begin; });
   if (after == mappings_.begin() || address >= (after - 1)->end) return nullptr;
   return &*(after - 1);
+}
+
+bool MappedReader::Changed(const std::byte* from) const {
+  const Mapping* mapping = Find(from);
+  struct stat now {};
+  return mapping != nullptr && fstat(mapping->fd, &now) == 0 &&
+         (now.st_size != mapping->size || now.st_mtim.tv_sec != mapping->changed_s || now.st_mtim.tv_nsec != mapping->changed_ns);
 }
 
 void MappedReader::Read(const std::byte* from, size_t bytes, std::byte* out) const {

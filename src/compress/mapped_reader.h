@@ -19,6 +19,8 @@ class MappedReader {
 
   // Copies `bytes` bytes at `from`, which lie in one mapping, to `out`. Thread-safe.
   void Read(const std::byte* from, size_t bytes, std::byte* out) const;
+  // Whether the file that `from` is of has been written to or cut since: then what was read may be of two versions.
+  bool Changed(const std::byte* from) const;
   // Whether `from` is read through a descriptor.
   bool Knows(const std::byte* from) const { return Find(from) != nullptr; }
 
@@ -27,6 +29,7 @@ class MappedReader {
     uintptr_t begin = 0, end = 0;
     uint64_t offset = 0;  // of begin, in the file
     int fd = -1;
+    int64_t size = 0, changed_s = 0, changed_ns = 0;
   };
   const Mapping* Find(const std::byte* at) const;
   std::vector<Mapping> mappings_;  // by address

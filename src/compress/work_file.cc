@@ -49,6 +49,7 @@ bool ReadAll(int fd, uint64_t offset, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t done = pread(fd, bytes.data(), std::min(bytes.size(), size_t{1} << 30), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
+    if (done == 0) errno = ENODATA;  // the file ends before
     if (done <= 0) return false;
     bytes = bytes.subspan(static_cast<size_t>(done));
     offset += static_cast<uint64_t>(done);
@@ -172,53 +173,66 @@ Result<void> CheckDisk(uint64_t needed, const std::string& path, uint64_t there)
       folder.string(), space.available >> 20, needed >> 20));
 }
 
+bool WorkFile::HasItsName() const {
+  struct stat own {}, named {};
+  return fstat(fd_, &own) == 0 && stat(path_.c_str(), &named) == 0 && own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+}
+
+Result<void> WorkFile::OpenAndLock() {
+  for (;;) {
+    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd_ < 0) return System("create");
+    if (flock(fd_, LOCK_EX | LOCK_NB) != 0) return UsageError(path_ + ": another process is writing it");
+    if (HasItsName()) return {};
+    close(fd_);  // finished by another process meanwhile: what was opened is its result
+  }
+}
+
+Result<void> WorkFile::Begin(uint64_t job, bool resume) {
+  const bool placed = layout_.bytes > 0;
+  const uint64_t size = placed && resume ? layout_.bytes : bytes_;
+  if (ftruncate(fd_, static_cast<off_t>(size)) != 0) return System("truncate");
+  if (placed) {
+    // File systems without reservation say so; only a full disk (or a quota, a limit) is an answer that counts.
+    if (fallocate(fd_, 0, 0, static_cast<off_t>(layout_.bytes)) != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+      return IoError(fmt::format("{}: cannot reserve {} bytes: {}; free space on that disk or write elsewhere", path_,
+                                 layout_.bytes, std::strerror(errno)));
+    }
+    if (ftruncate(fd_, static_cast<off_t>(layout_.bytes)) != 0) return System("truncate");
+    const std::span<const char> head(layout_.head);
+    HONE_RETURN_IF_ERROR(WriteAll(fd_, std::as_bytes(head), path_, 0));
+  } else if (lseek(fd_, 0, SEEK_END) < 0) {
+    return System("seek");
+  }
+  // The log is written anew, so that it never ends in half a line.
+  std::string log = fmt::format("{}{:016x}\n", kHeader, job);
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    HONE_TRY(const uint32_t crc, Checksum(i));
+    log += fmt::format("{} {:08x}\n", pieces_[i], crc);
+  }
+  const std::string fresh = path_ + ".log.new";
+  log_fd_ = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (log_fd_ < 0) return System("create the log of");
+  Result<void> written = WriteAll(log_fd_, std::as_bytes(std::span<const char>(log)), path_);
+  if (written && rename(fresh.c_str(), (path_ + ".log").c_str()) != 0) written = System("name the log of");
+  if (!written) unlink(fresh.c_str());
+  return written;
+}
+
 Result<std::unique_ptr<WorkFile>> WorkFile::Open(const std::string& path, uint64_t job, bool resume, WorkLayout layout) {
   std::unique_ptr<WorkFile> work(new WorkFile);
   work->path_ = path;
   work->layout_ = std::move(layout);
-  work->fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (work->fd_ < 0) return work->System("create");
-  if (flock(work->fd_, LOCK_EX | LOCK_NB) != 0) return UsageError(path + ": another process is writing it");
+  HONE_RETURN_IF_ERROR(work->OpenAndLock());
   bool same_job = true;
-  std::vector<std::string> log_lines = {fmt::format("{}{:016x}\n", kHeader, job)};
-  if (resume) {
-    HONE_RETURN_IF_ERROR(work->ReadLog(job, &same_job));
-    if (!same_job) {
-      return UsageError(
-          path +
-          " is of another job (the input, the type or the importance matrix changed); start again without --resume");
-    }
+  if (resume) HONE_RETURN_IF_ERROR(work->ReadLog(job, &same_job));
+  if (!same_job) {
+    return UsageError(
+        path + " is of another job (the input, the type or the importance matrix changed); start again without --resume");
   }
-  const bool placed = work->layout_.bytes > 0;
-  const uint64_t size = placed && resume ? work->layout_.bytes : work->bytes_;
-  if (ftruncate(work->fd_, static_cast<off_t>(size)) != 0) return work->System("truncate");
-  if (placed) {
-    // File systems without reservation say so; only a full disk (or a quota) is an answer that counts.
-    if (fallocate(work->fd_, 0, 0, static_cast<off_t>(work->layout_.bytes)) != 0 &&
-        (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
-      const Error full = IoError(fmt::format("{}: cannot reserve {} bytes: {}; free space on that disk or write elsewhere", path,
-                                             work->layout_.bytes, std::strerror(errno)));
-      if (work->pieces_.empty()) work->Remove();
-      return full;
-    }
-    if (ftruncate(work->fd_, static_cast<off_t>(work->layout_.bytes)) != 0) return work->System("truncate");
-    const std::span<const char> head(work->layout_.head);
-    HONE_RETURN_IF_ERROR(WriteAll(work->fd_, std::as_bytes(head), path, 0));
-  } else if (lseek(work->fd_, 0, SEEK_END) < 0) {
-    return work->System("seek");
-  }
-  // The log is written anew, so that it never ends in half a line.
-  for (size_t i = 0; i < work->pieces_.size(); ++i) {
-    HONE_TRY(const uint32_t crc, work->Checksum(i));
-    log_lines.push_back(fmt::format("{} {:08x}\n", work->pieces_[i], crc));
-  }
-  const std::string fresh = path + ".log.new";
-  work->log_fd_ = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (work->log_fd_ < 0) return work->System("create the log of");
-  for (const std::string& line : log_lines) {
-    HONE_RETURN_IF_ERROR(WriteAll(work->log_fd_, std::as_bytes(std::span<const char>(line.data(), line.size())), path));
-  }
-  if (rename(fresh.c_str(), (path + ".log").c_str()) != 0) return work->System("name the log of");
+  const Result<void> begun = work->Begin(job, resume);
+  if (!begun && work->pieces_.empty()) work->Remove();
+  if (!begun) return begun.error();
   return work;
 }
 
@@ -315,8 +329,9 @@ Result<void> WorkFile::Sync() {
 Result<std::shared_ptr<const MappedFile>> WorkFile::Map() { return MappedFile::Open(path_); }
 
 void WorkFile::Remove() {
-  unlink(path_.c_str());
-  unlink((path_ + ".log").c_str());
+  if (HasItsName()) unlink(path_.c_str());
+  std::error_code ignored;
+  if (!fs::exists(path_, ignored)) unlink((path_ + ".log").c_str());  // else another process has begun
 }
 
 }  // namespace hone

@@ -73,6 +73,11 @@ class WorkFile {
 
  private:
   WorkFile() = default;
+  Result<void> OpenAndLock();
+  // Whether the file still has its name: it may have moved to its place, and the name be another process's.
+  bool HasItsName() const;
+  // The file as long as it must be, with its head, and a log of what counts.
+  Result<void> Begin(uint64_t job, bool resume);
   Result<void> ReadLog(uint64_t job, bool* same_job);
   // Part `part` of a piece, and whether there is one.
   bool PartOf(size_t piece, size_t part, WorkLayout::Part* out) const;

@@ -6,11 +6,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -55,7 +59,8 @@ Result<std::string> ConfigWith(const std::string& path, const std::string& value
   text << in.rdbuf();
   std::string json = text.str();
   const size_t brace = json.rfind('}');
-  if (!in || brace == std::string::npos) return InvalidInput(path + ": no JSON object");
+  if (!in) return IoError(path + ": cannot read: " + std::strerror(errno));
+  if (brace == std::string::npos) return InvalidInput(path + ": no JSON object");
   const size_t last = json.find_last_not_of(" \t\r\n", brace - 1);
   const bool empty = last != std::string::npos && json[last] == '{';
   json = json.substr(0, last + 1) + (empty ? "\n" : ",\n") + "  \"quantization_config\": " + value + "\n}\n";
@@ -136,16 +141,17 @@ class FolderJob {
 
   Result<FolderReport> Run() {
     const double start = runtime_.clock->Now();
-    if (!run_.resume) HONE_RETURN_IF_ERROR(CheckDisk(plan_.disk_bytes, path_, 0));
+    if (!run_.resume) HONE_RETURN_IF_ERROR(CheckDisk(plan_.disk_bytes, path_, BytesOnDisk(path_ + ".partial")));
     HONE_RETURN_IF_ERROR(FindInputs());
     HONE_RETURN_IF_ERROR(FoldVectors());
     HONE_TRY(WorkLayout layout, LayOut());
     const uint64_t job = hone::Fingerprint(layout.head, Fingerprint());
-    if (run_.resume) TakeBack();
+    if (run_.resume) HONE_RETURN_IF_ERROR(TakeBack());
     HONE_TRY(const auto work, WorkFile::Open(path_ + ".partial", job, run_.resume, std::move(layout)));
     report_.resumed_tensors = work->pieces().size();
     Result<void> made = Make(*work);
     if (made) made = work->Sync();
+    if (made) made = CheckUnchanged();
     if (made) made = Name();
     if (!made && made.error().code == ErrorCode::kInvalidInput) work->Remove();  // no resuming helps
     HONE_RETURN_IF_ERROR(made);
@@ -187,7 +193,9 @@ class FolderJob {
   class Rows {
    public:
     Rows(const FolderJob& job, const FolderTensor& tensor)
-        : job_(job), tensor_(tensor), view_(job.checkpoint_.FindTensor(tensor.name)->view), id_(++job.rows_made_) {
+        : job_(job), tensor_(tensor), view_(job.checkpoint_.FindTensor(tensor.name)->view) {
+      static std::atomic<uint64_t> made{0};  // by all jobs: threads keep their windows from one to the next
+      id_ = ++made;
       if (job.run_.scales == nullptr) return;
       const auto& scales = job.run_.scales->scales;
       if (const auto scale = scales.find(job.InputOf(tensor)); scale != scales.end()) columns_ = &scale->second.scale;
@@ -240,7 +248,7 @@ class FolderJob {
     const FolderJob& job_;
     const FolderTensor& tensor_;
     const TensorView& view_;
-    const uint64_t id_;
+    uint64_t id_ = 0;
     const std::vector<float>* columns_ = nullptr;
     std::vector<float> divisors_;  // a row
     std::atomic<bool> bad_{false};
@@ -446,9 +454,33 @@ class FolderJob {
   }
 
   // A job that was killed between moving the file and naming its folder.
-  void TakeBack() const {
+  Result<void> TakeBack() const {
+    const std::string moved = path_ + ".unverified/model.safetensors";
     std::error_code ignored;
-    if (!fs::exists(path_ + ".partial", ignored)) fs::rename(path_ + ".unverified/model.safetensors", path_ + ".partial", ignored);
+    if (fs::exists(path_ + ".partial", ignored)) return {};
+    const int fd = open(moved.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return {};
+    const bool free = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (free) fs::rename(moved, path_ + ".partial", ignored);
+    close(fd);
+    if (!free) return UsageError(moved + ": another process is writing it");
+    return {};
+  }
+
+  // What an earlier job left, whose place this one takes.
+  static uint64_t BytesOnDisk(const std::string& path) {
+    struct stat status {};
+    return stat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
+  }
+
+  // Weights that were written to while they were read make a model that never was.
+  Result<void> CheckUnchanged() const {
+    for (const NamedTensor& tensor : checkpoint_.tensors()) {
+      if (reader_.Changed(tensor.view.data))
+        return InvalidInput(fmt::format("{}: the file with {} changed while it was read; start again when nobody writes to it",
+                                        checkpoint_.path(), tensor.name));
+    }
+    return {};
   }
 
   // Everything that the file holds.
@@ -591,8 +623,7 @@ class FolderJob {
       SyncFolder(unverified);
       named = CheckHeader(unverified);
     }
-    if (named && !error && run_.overwrite) fs::remove_all(path_, ignored);
-    if (named && !error) fs::rename(unverified, path_, error);
+    if (named && !error) error = TakePlace(unverified);
     if (named && !error) {
       SyncFolder(fs::path(path_).has_parent_path() ? fs::path(path_).parent_path().string() : ".");
       return {};
@@ -600,6 +631,21 @@ class FolderJob {
     fs::rename(weights, path_ + ".partial", ignored);
     fs::remove_all(unverified, ignored);
     return !named ? named : IoError(path_ + ": " + error.message());
+  }
+
+  // The folder gets its name. What had it is removed when that is done, where file systems can exchange names.
+  std::error_code TakePlace(const std::string& folder) const {
+    std::error_code error, ignored;
+    if (run_.overwrite && fs::exists(fs::symlink_status(path_, ignored))) {
+      if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) {
+        fs::remove_all(folder, ignored);
+        return {};
+      }
+      if (errno != EINVAL && errno != ENOSYS) return {errno, std::generic_category()};
+      fs::remove_all(path_, ignored);
+    }
+    fs::rename(folder, path_, error);
+    return error;
   }
 
   // Names must reach the disk too; a file system that cannot is no reason to fail.
@@ -627,7 +673,7 @@ class FolderJob {
       const std::string name = it->path().filename();
       std::error_code ignored;
       if (!it->is_regular_file(ignored) || name == "config.json" || name.find(".safetensors") != std::string::npos ||
-          name.ends_with(".bin") || name.ends_with(".gguf"))
+          name.ends_with(".bin") || name.ends_with(".gguf") || IsWork(name))
         continue;
       fs::copy_file(it->path(), fs::path(folder) / name, error);
       if (error) break;
@@ -640,6 +686,9 @@ class FolderJob {
     }
     return {};
   }
+
+  // Of a job whose result goes into the input's folder.
+  static bool IsWork(const std::string& name) { return name.find(".partial") != std::string::npos || name.ends_with(".streams"); }
 
   // The folder opens, with all tensors.
   Result<void> CheckHeader(const std::string& folder) const {
@@ -702,7 +751,6 @@ class FolderJob {
   std::map<std::string, std::vector<std::byte>> folded_;  // norms and biases with scales in them, by name in the file
   std::map<std::string, float> amax_;
   MappedReader reader_;
-  mutable std::atomic<uint64_t> rows_made_{0};
   std::vector<Kept> copies_;
   struct Step {
     size_t index;
