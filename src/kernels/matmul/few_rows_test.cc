@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 
 #include "kernels/matmul/kernel.h"
@@ -28,7 +31,7 @@ std::vector<float> FewRowsProduct(const PackedMatrix& w, const float* x, int64_t
 // Every line, every number of rows, one and two input terms, tiles of one and two panels, K of whole and of broken stretches.
 TEST(FewRows, BitsOfTheGeneralPath) {
   const CpuFacts facts = ReadCpuFacts();
-  constexpr int64_t kMany = kRowsInParts + 3;  // which the general path multiplies
+  constexpr int64_t kMany = kRowsInPartsAvx2 + 3;  // which the general path multiplies
   for (const MatmulFewRows& line : MatmulFewRowsKernels()) {
     if (!facts.Supports(line.isa)) continue;
     const bool floats = FindPanelFormat(line.type)->is_float();
@@ -39,7 +42,7 @@ TEST(FewRows, BitsOfTheGeneralPath) {
         SCOPED_TRACE(testing::Message() << Info(line.type).name << " " << IsaName(line.isa) << " K " << k << " terms " << terms);
         const int64_t n = 75;  // two whole tiles and one of a single panel
         ThreadPool pool(1);
-        const auto packed = PackedMatrix::Pack(RandomWeights(line.type, n, k, 3).view(), {.isa = line.isa, .input_terms = terms}, pool);
+        const auto packed = PackedMatrix::Pack(RandomWeights(line.type, n, k, 3).view(), {.isa = line.isa, .input_terms = terms, .deterministic = true}, pool);
         ASSERT_TRUE(packed);
         ASSERT_EQ(packed->kernel().few_rows, line.run);
         const std::vector<float> x = RandomRows(kMany, k, 4);
@@ -74,6 +77,47 @@ TEST(FewRows, LargestNumbersHaveRoom) {
     for (int64_t first = 0; first < kMostOfOneJob; first += kFewRows) {
       const std::vector<float> few = FewRowsProduct(*packed, x.data() + first * k, kFewRows, 1);
       ASSERT_EQ(0, std::memcmp(all.data() + first * n, few.data(), few.size() * sizeof(float))) << IsaName(line.isa) << " row " << first;
+    }
+  }
+}
+
+// Rows that are not finite, hardly are, or are hardly anything: each alone among usual ones, which keep their bits.
+TEST(FewRows, StrangeRowsStayAlone) {
+  const CpuFacts facts = ReadCpuFacts();
+  constexpr int64_t kMany = kRowsInParts + 3;
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const MatmulFewRows& line : MatmulFewRowsKernels()) {
+    if (!facts.Supports(line.isa)) continue;
+    const PanelFormat* format = FindPanelFormat(line.type);
+    const int64_t n = 48, k = format->is_float() ? 200 : 2 * std::max<int64_t>(format->chunk, 64);
+    const std::vector<float> usual = RandomRows(kMany, k, 4);
+    for (const int terms : format->is_float() ? std::vector<int>{1} : std::vector<int>{1, 2}) {
+      SCOPED_TRACE(testing::Message() << Info(line.type).name << " " << IsaName(line.isa) << " terms " << terms);
+      ThreadPool pool(1);
+      const auto packed = PackedMatrix::Pack(RandomWeights(line.type, n, k, 3).view(), {.isa = line.isa, .input_terms = terms, .deterministic = true}, pool);
+      ASSERT_TRUE(packed);
+      for (const float value : {kNan, kInf, -kInf, 3.4e38f, -1e30f, 1e-30f, 1e-42f, 0.0f}) {
+        std::vector<float> x = usual;
+        constexpr int64_t kStrange = kMany - 2;
+        for (int64_t i = 0; i < k; ++i) {
+          float& at = x[kStrange * k + i];
+          at = std::isfinite(value) ? (at < 0 ? -value : value) : i == k / 2 ? value : at;
+        }
+        const std::vector<float> all = FewRowsProduct(*packed, x.data(), kMany, 1), before = FewRowsProduct(*packed, usual.data(), kMany, 1);
+        for (int64_t rows = 2; rows <= kRowsInParts; ++rows) {
+          const int64_t first = kMany - rows;
+          const std::vector<float> few = FewRowsProduct(*packed, x.data() + first * k, rows, 1);
+          for (int64_t i = 0; i < rows * n; ++i) {
+            const bool strange = first + i / n == kStrange;
+            const float wanted = (strange ? all : before)[first * n + i];
+            if (strange && std::isnan(wanted) && std::isnan(few[i])) continue;
+            ASSERT_EQ(0, std::memcmp(&wanted, &few[i], sizeof(float))) << value << ", row " << i / n << " of " << rows << ": " << wanted << " " << few[i];
+          }
+          if (!std::isfinite(value)) {
+            for (int64_t i = 0; i < n; ++i) ASSERT_FALSE(std::isfinite(few[(kStrange - first) * n + i])) << value;
+          }
+        }
+      }
     }
   }
 }
