@@ -467,6 +467,82 @@ TEST_F(Quantize, ADamagedScaleIsNotConverted) {
   EXPECT_FALSE(fs::exists(folder_ + "x.gguf"));
 }
 
+// The result within the input's folder, around it, through links, beyond a limit on files.
+TEST_F(Quantize, ResultsInOddPlacesNeitherMixWithTheInputNorReplaceIt) {
+  const std::string flags = " --method rtn --no-measure", model = folder_ + "model", whole = folder_ + "whole";
+  fs::copy(builtin_, model, fs::copy_options::recursive);
+  ASSERT_EQ(Hone("quantize" + Quoted(model) + Quoted(whole) + flags), 0) << Err();
+  const auto same = [&](const std::string& path) { return std::system(("diff -r" + Quoted(whole) + Quoted(path) + ">/dev/null").c_str()) == 0; };
+  ASSERT_EQ(Hone("quantize" + Quoted(model) + Quoted(model + "/q") + flags), 0) << Err();
+  EXPECT_TRUE(same(model + "/q")) << "something else was copied";
+  // Around the input.
+  fs::copy_file(model + "/config.json", folder_ + "config.json");
+  for (const std::string& around : {folder_, folder_ + "model/.."}) {
+    EXPECT_EQ(Hone("quantize" + Quoted(model) + Quoted(around) + flags + " --force"), 2) << around;
+    EXPECT_NE(Err().find("lies in OUT"), std::string::npos) << Err();
+    ASSERT_TRUE(fs::exists(model + "/model.safetensors"));
+  }
+  // Through links, and with names that lists escape.
+  fs::create_directory_symlink(model, folder_ + "link");
+  fs::create_directory_symlink(folder_ + "nothing", folder_ + "dangling");
+  const std::string odd = folder_ + "a name\nof two lines (deleted)";
+  fs::copy(builtin_, odd, fs::copy_options::recursive);
+  ASSERT_EQ(Hone("quantize" + Quoted(folder_ + "link") + Quoted(folder_ + "from-link") + flags), 0) << Err();
+  EXPECT_TRUE(same(folder_ + "from-link"));
+  ASSERT_EQ(Hone("quantize" + Quoted(odd) + Quoted(odd + " q") + flags), 0) << Err();
+  EXPECT_TRUE(same(odd + " q"));
+  EXPECT_EQ(Hone("quantize" + Quoted(model) + Quoted(folder_ + "dangling") + flags), 2);
+  EXPECT_NE(Err().find("link to nothing"), std::string::npos) << Err();
+  EXPECT_FALSE(fs::exists(folder_ + "dangling.partial"));
+  // A limit on the length of files is an error, which leaves nothing; what had the name stays.
+  for (const std::string& out : {folder_ + "limited", folder_ + "from-link"}) {
+    const auto limited = e2e::Hone("quantize" + Quoted(model) + Quoted(out) + flags + " --force", "ulimit -f 2000;");
+    EXPECT_EQ(limited.code, 1) << limited.err;
+    EXPECT_NE(limited.err.find("cannot reserve"), std::string::npos) << limited.err;
+    EXPECT_FALSE(fs::exists(out + ".partial") || fs::exists(out + ".partial.log"));
+  }
+  EXPECT_TRUE(same(folder_ + "from-link"));
+  EXPECT_FALSE(fs::exists(folder_ + "limited"));
+  // Over what is there, also where a link leads to it: the link goes, what it led to stays.
+  fs::create_directory_symlink(whole, folder_ + "to-whole");
+  ASSERT_EQ(Hone("quantize" + Quoted(model) + Quoted(folder_ + "to-whole") + flags + " --bits 8 --force"), 0) << Err();
+  EXPECT_FALSE(fs::is_symlink(folder_ + "to-whole"));
+  EXPECT_TRUE(fs::exists(whole + "/model.safetensors"));
+  EXPECT_FALSE(same(folder_ + "to-whole"));
+  EXPECT_TRUE(same(folder_ + "from-link"));
+}
+
+// Cut while it is mapped: an error, not a signal.
+TEST_F(Quantize, AModelThatIsCutWhileItIsReadIsSaid) {
+  for (const char* flags : {" --method hqq", " --type Q4_K_M"}) {
+    SCOPED_TRACE(flags);
+    const std::string model = folder_ + "cut", out = folder_ + "out" + (std::string(flags).find("type") != std::string::npos ? ".gguf" : "");
+    fs::copy(builtin_, model, fs::copy_options::recursive);
+    const std::string command = "exec '" HONE_PROGRAM "' quantize" + Quoted(model) + Quoted(out) + flags + " --no-measure --threads 1 --ledger off 2>" + Quoted(folder_ + "err");
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(127);
+    }
+    ASSERT_GT(child, 0);
+    int status = 0;
+    bool ended = false;
+    while (!ended && !fs::exists(out + ".partial.log")) {
+      ended = waitpid(child, &status, WNOHANG) == child;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    fs::resize_file(model + "/model.safetensors", 100000);
+    if (!ended) waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status)) << "a signal: " << WTERMSIG(status);
+    if (WEXITSTATUS(status) != 0) {  // else all had been read
+      EXPECT_EQ(WEXITSTATUS(status), 3);
+      EXPECT_NE(Bytes(folder_ + "err").find("while it was read"), std::string::npos) << Bytes(folder_ + "err");
+      EXPECT_FALSE(fs::exists(out));
+    }
+    fs::remove_all(model);
+  }
+}
+
 TEST_F(Quantize, WhatCannotBeDoneHasItsExitCode) {
   const std::string out = folder_ + "x.gguf";
   const auto code = [&](const std::string& flags) { return Hone("quantize" + Quoted(builtin_) + flags); };
