@@ -18,6 +18,8 @@ namespace hone {
 constexpr int kFewRows = 8;       // of a call
 constexpr int kRowsOfWords = 4;   // from so many rows of a call on kernels of VNNI take words (few_rows_words_vnni.h)
 constexpr int kRowsInParts = 27;  // of a job that is multiplied by calls of up to kFewRows, where kernels take groups (matmul.cc)
+// And where they take codes without groups: more multiply in F32 (PackedMatrix::kernel_for), or unpack if that must not be.
+constexpr int kRowsInPartsAvx2 = 127;
 
 // A term of a row's group of 32 with all that a kernel needs of it, so that one register points at the groups of eight rows.
 struct FewRowsGroup {

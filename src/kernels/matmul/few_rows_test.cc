@@ -84,7 +84,7 @@ TEST(FewRows, LargestNumbersHaveRoom) {
 // Rows that are not finite, hardly are, or are hardly anything: each alone among usual ones, which keep their bits.
 TEST(FewRows, StrangeRowsStayAlone) {
   const CpuFacts facts = ReadCpuFacts();
-  constexpr int64_t kMany = kRowsInParts + 3;
+  constexpr int64_t kMany = kRowsInPartsAvx2 + 3;
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   for (const MatmulFewRows& line : MatmulFewRowsKernels()) {
     if (!facts.Supports(line.isa)) continue;

@@ -271,5 +271,26 @@ TEST(ManyRows, WhoTakesThePath) {
   }
 }
 
+// Without VNNI many rows are multiplied in F32, where two int8 terms may differ from few rows at all.
+TEST(ManyRows, InF32WithoutVnni) {
+  const Isa best = ReadCpuFacts().best_isa();
+  const int64_t k = 512, n = 75, m = kRowsInPartsAvx2 + 1;
+  const std::vector<float> x = RandomRows(m, k, 2);
+  const Tensor weights = RandomWeights(DType::kQ4_K, n, k, 1);
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > best) continue;
+    const auto product = [&](const PackOptions& options, int64_t rows) { return ManyRowsProduct(Packed(weights, options), x.data(), k, rows, 2); };
+    const PackOptions exact{.isa = isa, .exact = true}, two{.isa = isa, .input_terms = 2};
+    PackOptions deterministic = two, one = two;
+    deterministic.deterministic = true, one.input_terms = 1;
+    EXPECT_EQ(product(two, m), product(exact, m));
+    EXPECT_NE(product(two, m - 1), product(exact, m - 1));
+    EXPECT_NE(product(deterministic, m), product(exact, m));
+    EXPECT_NE(product(one, m), product(exact, m));
+    const std::vector<float> all = product(deterministic, m), few = product(two, m - 1);
+    EXPECT_EQ(0, std::memcmp(all.data(), few.data(), few.size() * sizeof(float)));
+  }
+}
+
 }  // namespace
 }  // namespace hone

@@ -41,7 +41,8 @@ struct WorkerBuffer {
 // Rows that kernels of few rows multiply, in parts of at most kFewRows: each part reads a tile again, from L2 but for the first.
 // Kernels with groups (VNNI) are faster so than by unpacking up to kRowsInParts, measured (bench/RESULTS.md).
 int64_t MostFewRows(const MatmulKernel& kernel) {
-  return kernel.few_rows == nullptr ? 0 : kernel.few_rows_groups ? kRowsInParts : kFewRows;
+  if (kernel.few_rows == nullptr) return 0;
+  return kernel.few_rows_groups ? kRowsInParts : kernel.format->is_float() ? kFewRows : kRowsInPartsAvx2;
 }
 int64_t Parts(int64_t m) { return (m + kFewRows - 1) / kFewRows; }
 int64_t PartBegin(int64_t m, int64_t part) { return m * part / Parts(m); }
@@ -70,6 +71,7 @@ struct RoundedInput {
 
 struct PlannedJob {
   const MatmulJob* job;
+  const MatmulKernel* kernel;  // what multiplies its rows outside of tiles
   int input;          // index into inputs, -1 for F32 activations
   int sums;           // index into its group_sums
   int tiled;          // index into tiled inputs if the job takes the path for many rows, else -1
@@ -248,7 +250,7 @@ void PlanUnits(State& s, int threads) {
     const MatmulJob& job = *planned.job;
     constexpr int64_t kFewestRows = 32;  // a part of a job of many rows is a multiple of it
     planned.row_parts = 1;
-    if (tiles < 4 * threads && tiles > 0 && job.m > MostFewRows(job.weight->kernel())) {
+    if (tiles < 4 * threads && tiles > 0 && job.m > MostFewRows(*planned.kernel)) {
       planned.row_parts = std::clamp<int64_t>(4 * threads / tiles, 1, (job.m + kFewestRows - 1) / kFewestRows);
     }
     planned.units = job.weight->tile_count() * planned.row_parts;
@@ -269,7 +271,7 @@ const uint8_t* TileBytes(const PackedMatrix& weight, int64_t tile) {
 class TileWork {
  public:
   TileWork(const State& state, const PlannedJob& planned, WorkerBuffer& buffer)
-      : job_(*planned.job), weight_(*job_.weight), kernel_(weight_.kernel()), buffer_(buffer) {
+      : job_(*planned.job), weight_(*job_.weight), kernel_(*planned.kernel), buffer_(buffer) {
     if (planned.input >= 0) input_ = &state.inputs[planned.input], sums_ = &input_->group_sums[planned.sums];
   }
 
@@ -282,7 +284,7 @@ class TileWork {
   // At most kTilesToStore tiles. REQUIRES: end - begin <= kMaxRowBlock.
   void Run(int64_t tile_begin, int64_t tile_end, int64_t begin, int64_t end) {
     const int rows = static_cast<int>(end - begin);
-    const bool few = kernel_.few_rows_groups ? job_.m <= kRowsInParts : kernel_.few_rows != nullptr && rows <= kFewRows;
+    const bool few = job_.m <= MostFewRows(kernel_) || (!kernel_.few_rows_groups && kernel_.few_rows != nullptr && rows <= kFewRows);
     for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
       if (few) {
         BeginRange(&buffer_.ahead, TileBytes(weight_, tile), TileBytes(weight_, tile + 1));
@@ -514,7 +516,7 @@ void RunWorker(const State& s, const ThreadPool& threads, bool own, int worker, 
 // Whether all jobs are for few_rows kernels, and then are shared out by Chunks.
 bool AllFewRows(const State& s) {
   return std::all_of(s.jobs.begin(), s.jobs.end(), [](const PlannedJob& planned) {
-    return planned.tiled < 0 && planned.job->m <= MostFewRows(planned.job->weight->kernel());
+    return planned.tiled < 0 && planned.job->m <= MostFewRows(*planned.kernel);
   });
 }
 
@@ -637,8 +639,8 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
   for (const MatmulJob& job : jobs) {
     HONE_CHECK(job.weight != nullptr && *job.weight && job.m >= 0);
     if (job.m == 0 || job.weight->n() == 0) continue;
-    PlannedJob planned{.job = &job, .input = -1, .sums = 0, .tiled = -1};
-    const MatmulKernel& kernel = job.weight->kernel();
+    const MatmulKernel& kernel = job.weight->kernel_for(job.m);
+    PlannedJob planned{.job = &job, .kernel = &kernel, .input = -1, .sums = 0, .tiled = -1};
     if (TakesTiles(*job.weight, job.m)) {
       planned.tiled = s.tiled.Find(job);
     } else if (kernel.uses_codes()) {

@@ -12,6 +12,10 @@ bool CanMatmul(DType type) { return FindPanelFormat(type) != nullptr; }
 
 std::string_view PackedMatrix::kernel_name() const { return kernel_ != nullptr ? std::string_view(kernel_->name) : "none"; }
 
+const MatmulKernel& PackedMatrix::kernel_for(int64_t m) const {
+  return exact_kernel_ != nullptr && m > kRowsInPartsAvx2 ? *exact_kernel_ : *kernel_;
+}
+
 const std::byte* PackedMatrix::Find(int64_t tile, int panel, int64_t k0) const {
   const std::byte* first = panels_ + tile * 2 * panel_bytes_;
   if (panel == 0 && k0 == 0) return first;
@@ -44,7 +48,12 @@ Result<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, const PackOpti
   HONE_CHECK(options.input_terms == 1 || options.input_terms == 2);
   packed.input_terms_ = options.input_terms;
   packed.kernel_ = &FindMatmulKernel(weight.type, options.isa, options.exact && !format->is_float());
-  if (!options.exact && !options.deterministic) packed.many_rows_ = FindBf16Arithmetic(weight.type, options.isa);
+  const bool may_differ = !options.exact && !options.deterministic;  // many rows from few
+  if (may_differ) packed.many_rows_ = FindBf16Arithmetic(weight.type, options.isa);
+  const Isa isa = packed.kernel_->arithmetic->isa;
+  if (may_differ && packed.many_rows_ == nullptr && !format->is_float() && options.input_terms == 2 && isa >= Isa::kAvx2 && isa < Isa::kVnni) {
+    packed.exact_kernel_ = &FindMatmulKernel(weight.type, options.isa, true);
+  }
   packed.bytes_ = BytesOf(packed.type_, packed.n_, packed.k_);
   packed.panel_bytes_ = packed.k_ / format->chunk * static_cast<int64_t>(format->chunk_bytes());
   if (packed.bytes_ == 0) return packed;
