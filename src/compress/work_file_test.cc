@@ -155,6 +155,71 @@ TEST_F(PlacedWorkFile, WhatIsDamagedIsDoneAgain) {
   EXPECT_NE(twice.error().message.find("another process"), std::string::npos);
 }
 
+// Any byte of the log wrong, and the log cut anywhere: the job is refused or ends with the same bytes.
+TEST_F(PlacedWorkFile, NoDamageOfTheLogChangesTheResult) {
+  PutSome(kPieces);
+  const std::string whole = GoOn(kPieces), log = Bytes(path_ + ".log");
+  const auto go_on = [&](const std::string& damaged) {
+    Put(path_, whole);
+    Put(path_ + ".log", damaged);
+    const auto work = WorkFile::Open(path_, kJob, true, Layout());
+    if (!work) {
+      EXPECT_EQ(work.error().code, ErrorCode::kUsage);
+      return false;
+    }
+    for (size_t i = (*work)->pieces().size(); i < kPieces; ++i) EXPECT_TRUE((*work)->Put(i, Piece(i)));
+    return true;
+  };
+  const size_t first_line = log.find('\n') + 1;
+  for (size_t at = 0; at < log.size(); ++at) {
+    for (const char other : {' ', '\n', '0', '9', 'f', '-', '\0', '\xff'}) {
+      std::string damaged = log;
+      if (damaged[at] == other) continue;
+      damaged[at] = other;
+      if (go_on(damaged)) {
+        EXPECT_GE(at, first_line - 1) << "another job's file was taken";
+        EXPECT_TRUE(Bytes(path_) == whole) << at << " " << static_cast<int>(other);
+      } else {
+        EXPECT_LT(at, first_line);
+      }
+    }
+    if (go_on(log.substr(0, at))) {
+      EXPECT_TRUE(Bytes(path_) == whole) << at;
+    }
+  }
+}
+
+// A file that has moved to its place is nobody's work file any more; the name may be the next process's.
+TEST_F(PlacedWorkFile, TwoProcessesInTurnLeaveEachOthersFilesAlone) {
+  const std::string result = TestPath("placed result");
+  fs::remove(result);
+  std::string whole;
+  {
+    const auto first = WorkFile::Open(path_, kJob, false, Layout());
+    ASSERT_TRUE(first);
+    for (size_t i = 0; i < kPieces; ++i) ASSERT_TRUE((*first)->Put(i, Piece(i)));
+    ASSERT_TRUE((*first)->Sync());
+    whole = Bytes(path_);
+    EXPECT_FALSE(WorkFile::Open(path_, kJob, false, Layout()));  // it has the name
+    EXPECT_TRUE(Bytes(path_) == whole);
+    fs::rename(path_, result);
+    const auto second = WorkFile::Open(path_, kJob, false, Layout());
+    ASSERT_TRUE(second);
+    ASSERT_TRUE((*second)->Put(0, Piece(0)));
+    (*first)->Remove();
+    EXPECT_TRUE(fs::exists(path_) && fs::exists(path_ + ".log"));
+  }
+  EXPECT_TRUE(Bytes(result) == whole);
+  EXPECT_TRUE(GoOn(1) == whole);
+  // With nobody after it, its log goes too.
+  const auto last = WorkFile::Open(path_, kJob, true, Layout());
+  ASSERT_TRUE(last);
+  fs::rename(path_, result);
+  (*last)->Remove();
+  EXPECT_FALSE(WorkFile::Exists(path_));
+  EXPECT_TRUE(Bytes(result) == whole);
+}
+
 TEST_F(PlacedWorkFile, PiecesMayBeAppendedInOrder) {
   PutSome(kPieces);
   const std::string whole = GoOn(kPieces);
@@ -208,7 +273,16 @@ TEST(MappedReader, ReadsWhatIsMapped) {
     EXPECT_FALSE(reader.Knows(reinterpret_cast<const std::byte*>(&text)));
     check(reader);
   }
+  {
+    const MappedReader reader;
+    EXPECT_FALSE(reader.Changed(data));
+    fs::resize_file(path, text.size() + 1);
+    EXPECT_TRUE(reader.Changed(data));
+    fs::resize_file(path, text.size());
+  }
+  const MappedReader before;
   fs::remove(path);
+  EXPECT_FALSE(before.Changed(data));  // what is mapped stays
   check(MappedReader());
   std::ofstream(path, std::ios::binary) << std::string(text.size(), 'x');
   const MappedReader reader;

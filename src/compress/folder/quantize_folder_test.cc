@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "base/test_runtime.h"
 #include "base/test_shared.h"
@@ -161,6 +163,66 @@ TEST_F(QuantizeFolderTest, AJobKilledWhileItsFolderGetsItsNameGoesOn) {
   EXPECT_FALSE(Quantize(base, scheme, path, {.resume = true}));
   EXPECT_TRUE(fs::exists(path + ".partial"));
   go_on(14);
+}
+
+// Threads keep some rows of what they read last: those of one model are never taken for another's.
+TEST_F(QuantizeFolderTest, JobsOfOneProcessDoNotMix) {
+  HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
+  const LinearScheme scheme{"rtn", "compressed-tensors", 4, 32, true};
+  const std::string other = Fresh("mixed_other");
+  fs::copy(base, other, fs::copy_options::recursive);
+  fs::permissions(other + "/model.safetensors", fs::perms::owner_write, fs::perm_options::add);
+  std::string weights = Bytes(other + "/model.safetensors");
+  uint64_t header = 0;
+  std::memcpy(&header, weights.data(), sizeof(header));
+  // Zeros, then what is a NaN in every type: a job that ends with its first matrix leaves its rows to the next one's first.
+  for (const char fill : {'\0', '\xff'}) {
+    std::fill(weights.begin() + static_cast<int64_t>(8 + header), weights.end(), fill);
+    std::ofstream(other + "/model.safetensors", std::ios::binary) << weights;
+    for (int turn = 0; turn < 3; ++turn) {
+      const auto second = Quantize(other, scheme, Fresh("mixed_out_other")), first = Quantize(base, scheme, Fresh("mixed_out"));
+      ASSERT_TRUE(first) << first.error().message;
+      EXPECT_GT(first->overall_error, 0);
+      ASSERT_EQ(static_cast<bool>(second), fill == '\0');
+      if (!second) continue;
+      for (const double power : second->power) EXPECT_EQ(power, 0) << "another model's rows";
+    }
+  }
+}
+
+// Written to before the last matrix is read: no result, and nothing that --resume could go on with.
+TEST_F(QuantizeFolderTest, AModelThatChangesWhileItIsReadGivesNoResult) {
+  HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
+  const LinearScheme scheme{"rtn", "compressed-tensors", 4, 32, true};
+  const std::string model = Fresh("changing"), weights = model + "/model.safetensors", out = Fresh("changing_out"), whole = Fresh("changing_whole");
+  fs::copy(base, model, fs::copy_options::recursive);
+  fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
+  ASSERT_TRUE(Quantize(model, scheme, whole));
+  const auto when_half = [&](const std::function<void()>& change) {
+    int calls = 0;
+    return Quantize(model, scheme, out, {.progress = [&, change](const char*, uint64_t, uint64_t) {
+                      if (calls++ == 7) change();
+                      return true;
+                    }});
+  };
+  const std::string bytes = Bytes(weights);
+  const auto changed = when_half([&] {
+    std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(bytes.size() - 2));
+    file.write("ab", 2);
+  });
+  ASSERT_FALSE(changed);
+  EXPECT_EQ(changed.error().code, ErrorCode::kInvalidInput);
+  EXPECT_NE(changed.error().message.find("changed while it was read"), std::string::npos) << changed.error().message;
+  for (const char* end : {"", ".partial", ".partial.log", ".unverified"}) EXPECT_FALSE(fs::exists(out + end)) << end;
+  // Another file under its name is another model; the one that was opened is whole.
+  std::ofstream(weights, std::ios::binary) << bytes;
+  const auto replaced = when_half([&] {
+    std::ofstream(weights + ".new", std::ios::binary) << bytes.substr(0, 1000);
+    fs::rename(weights + ".new", weights);
+  });
+  ASSERT_TRUE(replaced) << replaced.error().message;
+  EXPECT_TRUE(Bytes(out + "/model.safetensors") == Bytes(whole + "/model.safetensors"));
 }
 
 TEST_F(QuantizeFolderTest, WhatCannotWorkIsRefusedBeforeAnyWork) {
