@@ -86,7 +86,7 @@ class Bitsandbytes4 : public LinearFormat {
       };
       if (i % 2 != 0) one();
       const int64_t whole = (stop - i) / 2 * 2;
-      slices_->look_up(out[0].data() + i / 2, whole, values.data(), true, absmax, w);
+      slices_->look_up(out[0].data() + i / 2, 1, whole, values.data(), true, &absmax, w);
       i += whole, w += whole;
       if (i < stop) one();
     }

@@ -97,7 +97,7 @@ class PackQuantized : public LinearFormat {
           StoreAs(m.dtype, grid.scale, out[1].data() + (r * groups + g) * scale_bytes);
           slices_->round_in(m.dtype, x, group, grid.scale, grid.zero, half, &codes[g * group]);
         }
-        slices_->pack(codes.data(), m.columns, scheme_.bits, out[0].data() + r * row_bytes);
+        PackRow(codes.data(), m.columns, out[0].data() + r * row_bytes, row_bytes);
       }
     });
     PutShapeAndZeros(m.rows, m.columns, zeros, out);
@@ -110,7 +110,7 @@ class PackQuantized : public LinearFormat {
     std::vector<uint8_t> zeros(m.grids.size());  // [groups, rows]
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
       for (size_t r = begin; r < end; ++r) {
-        slices_->pack(m.codes.data() + r * m.columns, m.columns, scheme_.bits, out[0].data() + r * row_bytes);
+        PackRow(m.codes.data() + r * m.columns, m.columns, out[0].data() + r * row_bytes, row_bytes);
         for (int64_t g = 0; g < groups; ++g) {
           const Grid& grid = m.grids[r * groups + g];
           StoreAs(m.dtype, grid.scale, out[1].data() + (r * groups + g) * scale_bytes);
@@ -160,6 +160,13 @@ class PackQuantized : public LinearFormat {
 
  private:
   int64_t Group(int64_t columns) const { return scheme_.group > 0 ? scheme_.group : columns; }
+
+  // A row is whole words; what the codes leave of the last one is zero.
+  void PackRow(const uint8_t* codes, int64_t columns, std::byte* row, size_t row_bytes) const {
+    const size_t packed = static_cast<size_t>((columns * scheme_.bits + 7) / 8);
+    slices_->pack(codes, columns, scheme_.bits, row);
+    std::memset(row + packed, 0, row_bytes - packed);
+  }
 
   // zeros: [groups, rows], from 0.
   void PutShapeAndZeros(int64_t rows, int64_t columns, const std::vector<uint8_t>& zeros,
@@ -301,17 +308,15 @@ class Fp4Packed : public LinearFormat {
     if (nvidia_) std::memcpy(out[2].data(), &tensor_scale, sizeof(tensor_scale));
     const int64_t blocks = m.columns / block_;
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
-      std::vector<float> place(static_cast<size_t>(m.columns)), largest(static_cast<size_t>(blocks));
-      std::vector<uint8_t> codes(static_cast<size_t>(m.columns));
+      std::vector<float> place(static_cast<size_t>(m.columns)), largest(static_cast<size_t>(blocks)), scale_of(largest.size());
       for (size_t r = begin; r < end; ++r) {
         const float* x = m.Rows(static_cast<int64_t>(r), 1, place.data());
         uint8_t* scales = reinterpret_cast<uint8_t*>(out[1].data()) + r * blocks;
-        for (int64_t b = 0; b < blocks; ++b) largest[b] = Amax(*slices_, x + b * block_, block_);
+        slices_->largest(x, blocks, block_, largest.data());
         BlockScales(tensor_scale, largest, m.dtype, scales);
         // A code's largest value is the limit that NVFP4 asks for; MXFP4's scales are powers of two, so nothing else rounds.
-        for (int64_t b = 0; b < blocks; ++b)
-          slices_->to_e2m1(x + b * block_, block_, ScaleOf(scales[b], tensor_scale), &codes[b * block_]);
-        slices_->pack(codes.data(), m.columns, 4, out[0].data() + r * m.columns / 2);
+        for (int64_t b = 0; b < blocks; ++b) scale_of[b] = ScaleOf(scales[b], tensor_scale);
+        slices_->to_e2m1(x, blocks, block_, scale_of.data(), out[0].data() + r * m.columns / 2);
       }
     });
   }
@@ -319,12 +324,10 @@ class Fp4Packed : public LinearFormat {
               int64_t count, float* w) const override {
     float tensor_scale = 1;
     if (nvidia_) std::memcpy(&tensor_scale, out[2].data(), sizeof(tensor_scale));
-    for (int64_t b = first * columns / block_; b < (first + count) * columns / block_; ++b) {
-      const uint8_t scale = static_cast<uint8_t>(out[1][b]);
-      const float block_scale = ScaleOf(scale, tensor_scale);
-      slices_->look_up(out[0].data() + b * block_ / 2, block_, Values<kE2M1, 16>().data(), false, block_scale, w);
-      w += block_;
-    }
+    const int64_t begin = first * columns / block_, blocks = count * columns / block_;
+    std::vector<float> scale_of(static_cast<size_t>(blocks));
+    for (int64_t b = 0; b < blocks; ++b) scale_of[b] = ScaleOf(static_cast<uint8_t>(out[1][begin + b]), tensor_scale);
+    slices_->look_up(out[0].data() + begin * block_ / 2, blocks, block_, Values<kE2M1, 16>().data(), false, scale_of.data(), w);
   }
   std::string ConfigJson(DType) const override {
     return Config(

@@ -41,6 +41,7 @@ class Hqq : public LinearFormat {
   }
 
   bool reads_rows() const override { return false; }
+  bool wants_zeros() const override { return true; }  // words are added to
   void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
     const HqqLayout layout = Layout(m.rows, m.columns);
     const HqqResult found = QuantizeHqq({.bits = bits_, .round_zero = bits_ == 4}, m.w, layout.rows, group_, &threads);

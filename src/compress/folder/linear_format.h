@@ -70,9 +70,10 @@ class LinearFormat {
                                           DType dtype) const = 0;
   // Whether Encode takes rows as it goes (LinearWeight::Rows), so that the matrix need not be in memory.
   virtual bool reads_rows() const { return true; }
-  // Their bytes, in that order. outputs[i] has the size of Outputs()[i] and starts as zeros.
+  // Their bytes, in that order. outputs[i] has the size of Outputs()[i] and starts as zeros, or as anything unless wants_zeros().
   virtual void Encode(const LinearWeight& weight, std::span<std::vector<std::byte>> outputs,
                       ThreadPool& threads) const = 0;
+  virtual bool wants_zeros() const { return false; }
   // The same from codes. REQUIRES: takes_codes().
   virtual bool takes_codes() const { return false; }
   virtual DType scale_type(DType dtype) const { return dtype; }

@@ -21,10 +21,10 @@ struct Encoded {
   std::vector<std::span<const std::byte>> spans() const { return {bytes.begin(), bytes.end()}; }
 };
 
-Encoded Encode(const LinearFormat& format, const std::string& module, const LinearWeight& weight) {
+Encoded Encode(const LinearFormat& format, const std::string& module, const LinearWeight& weight, std::byte before = std::byte{0xa5}) {
   ThreadPool threads(2);
   Encoded out{format.Outputs(module, weight.rows, weight.columns, weight.dtype), {}};
-  for (const TensorInfo& info : out.infos) out.bytes.emplace_back(info.bytes());
+  for (const TensorInfo& info : out.infos) out.bytes.emplace_back(info.bytes(), format.wants_zeros() ? std::byte{0} : before);
   format.Encode(weight, out.bytes, threads);
   return out;
 }
@@ -39,6 +39,30 @@ float Amax(const std::vector<float>& w) {
   float amax = 0;
   for (const float x : w) amax = std::max(amax, std::fabs(x));
   return amax;
+}
+
+// What was in the outputs before does not matter, also where the last word of a row is not full.
+TEST(LinearFormat, OutputsAreWrittenWhole) {
+  std::vector<float> w(64 * 128);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = std::sin(static_cast<float>(i));
+  const struct {
+    LinearScheme scheme;
+    int64_t rows, columns;
+  } cases[] = {{{"rtn", "compressed-tensors", 3, 0, false}, 33, 45}, {{"rtn", "compressed-tensors", 4, 0, true}, 3, 7},
+               {{"rtn", "compressed-tensors", 8, 32, false}, 5, 96}, {{"rtn", "gptq", 3, 32, false}, 64, 64},
+               {{"rtn", "gptq", 4, 128, true}, 64, 128},             {{"rtn", "awq", 4, 32, false}, 24, 96},
+               {{"w8a8", "compressed-tensors"}, 3, 7},               {{"fp8", "compressed-tensors"}, 3, 7},
+               {{"mxfp4", "compressed-tensors"}, 3, 96},             {{"nvfp4", "compressed-tensors"}, 3, 48},
+               {{"nf4", "bitsandbytes"}, 6, 35},                     {{"fp4", "bitsandbytes"}, 3, 128},
+               {{"llm-int8", "bitsandbytes"}, 3, 7}};
+  for (const auto& c : cases) {
+    const auto format = MakeLinearFormat(c.scheme);
+    ASSERT_TRUE(format) << format.error().message;
+    const LinearWeight weight{w.data(), c.rows, c.columns, DType::kBF16, 1};
+    ASSERT_TRUE((*format)->Check(c.rows, c.columns)) << c.scheme.method << " " << c.scheme.format;
+    EXPECT_EQ(Encode(**format, "m", weight).bytes, Encode(**format, "m", weight, std::byte{0}).bytes)
+        << c.scheme.method << " " << c.scheme.format << " " << c.scheme.bits;
+  }
 }
 
 TEST(LinearFormat, SameTensorsAsTheRealTools) {

@@ -559,7 +559,10 @@ class FolderJob {
   Result<void> MakeMatrix(size_t index, WorkFile& work, Lane& lane) {
     const std::vector<TensorInfo> infos = Outputs(plan_.tensors[index]);
     lane.outputs.resize(infos.size());
-    for (size_t i = 0; i < infos.size(); ++i) lane.outputs[i].assign(infos[i].bytes(), std::byte{0});
+    for (size_t i = 0; i < infos.size(); ++i) {
+      if (format_.wants_zeros()) lane.outputs[i].clear();  // or else what is there will be overwritten
+      lane.outputs[i].resize(infos[i].bytes());
+    }
     if (index >= made_before_) {
       HONE_RETURN_IF_ERROR(Quantize(plan_.tensors[index], lane));
       HONE_RETURN_IF_ERROR(work.Put(index, lane.outputs));

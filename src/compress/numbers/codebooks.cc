@@ -86,9 +86,13 @@ void QuantizeCodebook4(Codebook4 codebook, std::span<const float> x, int block, 
   const Ladder& ladder = ladders[static_cast<int>(codebook)];
   for (size_t b = 0; b < absmax.size(); ++b) {
     const size_t first = b * block, n = std::min<size_t>(block, x.size() - first);
-    float least, most;
-    slices.range(&x[first], static_cast<int64_t>(n), &least, &most);
-    absmax[b] = std::max(std::fabs(least), std::fabs(most));
+    if (n % 16 == 0) {
+      slices.largest(&x[first], 1, static_cast<int>(n), &absmax[b]);
+    } else {
+      float least, most;
+      slices.range(&x[first], static_cast<int64_t>(n), &least, &most);
+      absmax[b] = std::max(std::fabs(least), std::fabs(most));
+    }
     // A value at a midpoint takes the lower entry.
     slices.to_codebook(&x[first], static_cast<int64_t>(n), absmax[b] > 0 ? 1 / absmax[b] : 0, ladder.middle.data(),
                        ladder.code.data(), &packed[first / 2]);
@@ -116,6 +120,7 @@ DoubleQuantized QuantizeAbsmax(std::span<const float> absmax) {
   for (const float a : absmax) sum += a;
   out.offset = static_cast<float>(sum / static_cast<double>(absmax.size()));
   const std::array<float, 256>& map = DynamicMap();
+  out.codes.resize(absmax.size());
   for (size_t first = 0; first < absmax.size(); first += kNestedBlock) {
     const size_t n = std::min<size_t>(kNestedBlock, absmax.size() - first);
     float largest = 0;
@@ -124,11 +129,11 @@ DoubleQuantized QuantizeAbsmax(std::span<const float> absmax) {
     const float inverse = largest > 0 ? 1 / largest : 0;
     for (size_t i = 0; i < n; ++i) {
       const float scaled = (absmax[first + i] - out.offset) * inverse;
-      const auto above = std::lower_bound(map.begin(), map.end(), scaled);
-      size_t code = static_cast<size_t>(above - map.begin());
-      if (code == map.size()) --code;
-      if (code > 0 && scaled - map[code - 1] < map[code] - scaled) --code;
-      out.codes.push_back(static_cast<uint8_t>(code));
+      // How many of all but the last lie below, without branches: they would be guessed wrong half of the time.
+      size_t code = 0;
+      for (size_t step = map.size() / 2; step > 0; step /= 2) code += map[code + step - 1] < scaled ? step : 0;
+      const size_t before = code - (code > 0 ? 1 : 0);
+      out.codes[first + i] = static_cast<uint8_t>(scaled - map[before] < map[code] - scaled ? before : code);
     }
   }
   return out;

@@ -29,8 +29,10 @@ struct Slices {
   void (*round_to_bytes)(const float* x, int64_t n, float factor, int8_t* codes);
   // E4M3 of R(x / scale).
   void (*to_e4m3)(DType dtype, const float* x, int64_t n, float scale, uint8_t* codes);
-  // E2M1 of x / scale, zeros without a sign.
-  void (*to_e2m1)(const float* x, int64_t n, float scale, uint8_t* codes);
+  // The largest |x| of each block. REQUIRES: blocks of a multiple of 16.
+  void (*largest)(const float* x, int64_t blocks, int block, float* largest);
+  // E2M1 of x / its block's scale, zeros without a sign, two a byte, the first in the low half. REQUIRES: blocks of a multiple of 16.
+  void (*to_e2m1)(const float* x, int64_t blocks, int block, const float* scales, std::byte* packed);
   // How many of 15 rising bounds lie below x * factor.
   void (*count_below)(const float* x, int64_t n, float factor, const float* bounds, uint8_t* counts);
   // The same, as codes[count] two a byte, the first in the high half.
@@ -41,8 +43,9 @@ struct Slices {
   void (*from_bytes)(const std::byte* codes, int64_t n, float scale, float* x);
   // The E4M3 number that a code means * scale.
   void (*from_e4m3)(const std::byte* codes, int64_t n, float scale, float* x);
-  // values[code] * scale for codes two a byte, the first in the high half or the low one. REQUIRES: whole bytes (n is even).
-  void (*look_up)(const std::byte* packed, int64_t n, const float* values, bool high_first, float scale, float* x);
+  // values[code] * its block's scale for codes two a byte, the first in the high half or the low one. REQUIRES: even blocks.
+  void (*look_up)(const std::byte* packed, int64_t blocks, int64_t block, const float* values, bool high_first, const float* scales,
+                  float* x);
   // Codes of `bits` bits (1 to 8) one after the other, low bits first: ceil(n * bits / 8) bytes. Codes are below 2^bits.
   void (*pack)(const uint8_t* codes, int64_t n, int bits, std::byte* out);
   void (*unpack)(const std::byte* packed, int64_t n, int bits, uint8_t* codes);

@@ -200,12 +200,61 @@ void ToE4m3(DType dtype, const float* x, int64_t n, float scale, uint8_t* codes)
   });
 }
 
-void ToE2m1(const float* x, int64_t n, float scale, uint8_t* codes) {
-  ForVectors(x, n, [&](Floats v, int64_t i, int count) {
-    v = v / scale;
-    const Ints code = SmallMagnitude<1, 1 << 1, 7>(v, 1.0f, 0x1.0p22f) | SignOf(v, 3);
-    StoreSome(Select(v == 0.0f, Ints{}, code), count, codes + i);
-  });
+void Largest(const float* x, int64_t blocks, int block, float* largest) {
+  for (int64_t b = 0; b < blocks; ++b, x += block) {
+    Floats most{};
+    for (int i = 0; i < block; i += kLanes) {
+      Floats v;
+      std::memcpy(&v, x + i, sizeof(v));
+      most = Most(Abs(v), most);
+    }
+#if HONE_LANES == 16
+    largest[b] = _mm512_reduce_max_ps(most);
+#else
+    float all = most[0];
+    for (int i = 1; i < kLanes; ++i) all = most[i] > all ? most[i] : all;
+    largest[b] = all;
+#endif
+  }
+}
+
+// Above 6 nothing; what is left is counted in steps of half the power of two at or below it (1 at least): added to 2^22 times that
+// power, steps are units of the last place. A power has two codes.
+inline Ints E2m1(Floats x) {
+  const Floats a = Least(Abs(x), Splat(6));
+  const Ints power = MostInts(Bits(a) & 0x7f800000, SplatInt(127 << 23)), unit = power + (22 << 23);
+  const Ints code = (Bits(a + FromBits(unit)) - unit) + ((power >> 22) - (127 << 1));
+  return code | Select(a == 0.0f, Ints{}, SignOf(x, 3));
+}
+
+void ToE2m1(const float* x, int64_t blocks, int block, const float* scales, std::byte* packed) {
+  for (int64_t b = 0; b < blocks; ++b, x += block, packed += block / 2) {
+    const auto code = [&](auto scaled) {
+      for (int i = 0; i < block; i += 16) {
+#if HONE_LANES == 16
+        const __m512i codes = (__m512i)E2m1(scaled(_mm512_loadu_ps(x + i)));  // two of them in 64 bits
+        const __m512i pairs = _mm512_or_si512(codes, _mm512_srli_epi64(codes, 28));
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + i / 2), _mm512_cvtepi64_epi8(pairs));
+#else
+        uint8_t codes[16];
+        for (int j = 0; j < 16; j += kLanes) {
+          Floats v;
+          std::memcpy(&v, x + i + j, sizeof(v));
+          StoreBytes(E2m1(scaled(v)), codes + j);
+        }
+        for (int j = 0; j < 8; ++j) packed[i / 2 + j] = static_cast<std::byte>(codes[2 * j] | codes[2 * j + 1] << 4);
+#endif
+      }
+    };
+    // By a power of two that has an inverse: the product is the same number and several times faster.
+    uint32_t bits;
+    std::memcpy(&bits, &scales[b], sizeof(bits));
+    if ((bits & 0x7fffff) == 0 && bits >> 23 >= 1 && bits >> 23 <= 253) {
+      code([inverse = Splat(1 / scales[b])](Floats v) { return v * inverse; });
+    } else {
+      code([scale = Splat(scales[b])](Floats v) { return v / scale; });
+    }
+  }
 }
 
 void CountBelow(const float* x, int64_t n, float factor, const float* bounds, uint8_t* counts) {
@@ -224,17 +273,31 @@ void ToCodebook(const float* x, int64_t n, float factor, const float* bounds, co
   std::memcpy(rising, bounds, 15 * sizeof(float));
   const __m512 ladder = _mm512_loadu_ps(rising);
   const __m512i code_of = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
-  for (; i + 16 <= n; i += 16) {
-    const __m512 v = _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(factor));
-    __m512i below = _mm512_setzero_si512();
-    for (int step = 8; step > 0; step /= 2) {
-      const __m512 bound = _mm512_permutexvar_ps(_mm512_add_epi32(below, _mm512_set1_epi32(step - 1)), ladder);
-      below = _mm512_mask_add_epi32(below, _mm512_cmp_ps_mask(v, bound, _CMP_GT_OQ), below, _mm512_set1_epi32(step));
+  const auto pack = [&]<int vectors>() {  // side by side: each step of a search waits for the one before
+    __m512 v[vectors];
+    __m512i at[vectors];  // of the bound to compare with next
+    for (int k = 0; k < vectors; ++k) {
+      v[k] = _mm512_mul_ps(_mm512_loadu_ps(x + i + 16 * k), _mm512_set1_ps(factor));
+      at[k] = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v[k], _mm512_set1_ps(bounds[7]), _CMP_GT_OQ), _mm512_set1_epi32(3),
+                                      _mm512_set1_epi32(11));
     }
-    const __m512i code = _mm512_permutexvar_epi32(below, code_of);  // two of them in 64 bits
-    const __m512i pairs = _mm512_or_si512(_mm512_slli_epi64(code, 4), _mm512_srli_epi64(code, 32));
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + i / 2), _mm512_cvtepi64_epi8(pairs));
-  }
+    for (int step = 2; step >= 0; --step) {  // 2, 1 and the last
+      for (int k = 0; k < vectors; ++k) {
+        const __mmask16 above = _mm512_cmp_ps_mask(v[k], _mm512_permutexvar_ps(at[k], ladder), _CMP_GT_OQ);
+        // The middle of the lower or the upper half; in the end the count itself.
+        const int down = step == 0 ? 0 : step, up = step == 0 ? 1 : step;
+        at[k] = _mm512_mask_blend_epi32(above, _mm512_sub_epi32(at[k], _mm512_set1_epi32(down)),
+                                        _mm512_add_epi32(at[k], _mm512_set1_epi32(up)));
+      }
+    }
+    for (int k = 0; k < vectors; ++k) {
+      const __m512i code = _mm512_permutexvar_epi32(at[k], code_of);  // two of them in 64 bits
+      const __m512i pairs = _mm512_or_si512(_mm512_slli_epi64(code, 4), _mm512_srli_epi64(code, 32));
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + i / 2 + 8 * k), _mm512_cvtepi64_epi8(pairs));
+    }
+  };
+  for (; i + 64 <= n; i += 64) pack.template operator()<4>();
+  for (; i + 16 <= n; i += 16) pack.template operator()<1>();
 #endif
   uint8_t counts[kLanes];
   for (; i < n; i += kLanes) {
@@ -262,22 +325,28 @@ void FromE4m3(const std::byte* codes, int64_t n, float scale, float* x) {
   });
 }
 
-void LookUp(const std::byte* packed, int64_t n, const float* values, bool high_first, float scale, float* x) {
-  int64_t i = 0;
+void LookUp(const std::byte* packed, int64_t blocks, int64_t block, const float* values, bool high_first, const float* scales,
+            float* x) {
 #if HONE_LANES == 16
-  const __m512 all = _mm512_mul_ps(_mm512_loadu_ps(values), _mm512_set1_ps(scale));
+  const __m512 unscaled = _mm512_loadu_ps(values);
   const __m512i shifts = high_first ? _mm512_set1_epi64(int64_t{4}) : _mm512_set1_epi64(int64_t{4} << 32);
-  for (; i + 16 <= n; i += 16) {
-    // Each byte in 64 bits, and again in their upper half; the lookup takes the four bits that are left after the shift.
-    __m512i pairs = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(packed + i / 2)));
-    pairs = _mm512_srlv_epi32(_mm512_or_si512(pairs, _mm512_slli_epi64(pairs, 32)), shifts);
-    _mm512_storeu_ps(x + i, _mm512_permutexvar_ps(pairs, all));
-  }
 #endif
-  for (; i < n; i += 2) {
-    const int pair = static_cast<int>(packed[i / 2]);
-    x[i] = values[high_first ? pair >> 4 : pair & 15] * scale;
-    x[i + 1] = values[high_first ? pair & 15 : pair >> 4] * scale;
+  for (int64_t b = 0; b < blocks; ++b, packed += block / 2, x += block) {
+    int64_t i = 0;
+#if HONE_LANES == 16
+    const __m512 all = _mm512_mul_ps(unscaled, _mm512_set1_ps(scales[b]));
+    for (; i + 16 <= block; i += 16) {
+      // Each byte in 64 bits, and again in their upper half; the lookup takes the four bits that are left after the shift.
+      __m512i pairs = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(packed + i / 2)));
+      pairs = _mm512_srlv_epi32(_mm512_or_si512(pairs, _mm512_slli_epi64(pairs, 32)), shifts);
+      _mm512_storeu_ps(x + i, _mm512_permutexvar_ps(pairs, all));
+    }
+#endif
+    for (; i < block; i += 2) {
+      const int pair = static_cast<int>(packed[i / 2]);
+      x[i] = values[high_first ? pair >> 4 : pair & 15] * scales[b];
+      x[i + 1] = values[high_first ? pair & 15 : pair >> 4] * scales[b];
+    }
   }
 }
 

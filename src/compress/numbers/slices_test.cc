@@ -92,9 +92,32 @@ TEST_P(SlicesTest, SmallFloatsAsTheDefinitions) {
         for (int64_t i = 0; i < n; ++i) wanted[i] = EncodeSmallFloat(kE4M3, RoundedTo(dtype, x[i] / scale));
         ASSERT_EQ(codes, wanted) << scale << " " << Info(dtype).name;
       }
-      slices().to_e2m1(x.data(), n, scale, codes.data());
-      for (int64_t i = 0; i < n; ++i) wanted[i] = x[i] / scale == 0 ? uint8_t{0} : EncodeSmallFloat(kE2M1, x[i] / scale);
-      ASSERT_EQ(codes, wanted) << scale;
+    }
+  }
+}
+
+TEST_P(SlicesTest, BlocksOfFourBitFloatsAsTheDefinitions) {
+  for (const int block : {16, 32, 64, 112}) {
+    for (const int64_t blocks : {1, 2, 5}) {
+      std::vector<float> x = Numbers(blocks * block), scales(blocks), largest(blocks);
+      for (int64_t i = 0; i < 11; ++i) x[i] = static_cast<float>(i - 5) * 1e38f;
+      slices().largest(x.data(), blocks, block, largest.data());
+      for (int64_t b = 0; b < blocks; ++b) {
+        float wanted = 0;
+        for (int i = 0; i < block; ++i) wanted = std::max(wanted, std::fabs(x[b * block + i]));
+        EXPECT_EQ(largest[b], wanted);
+      }
+      for (const float scale : {1.0f, 0.017f, 3.0f, 0.25f, 0x1.0p-149f, 0x1.0p-127f, 0x1.0p-126f, 0x1.0p100f, 0x1.0p126f, 0x1.0p127f}) {
+        for (int64_t b = 0; b < blocks; ++b) scales[b] = b % 2 == 0 ? scale : scale * 0.75f + 0x1.0p-149f;
+        std::vector<std::byte> packed(blocks * block / 2 + 1, std::byte{0xa5});
+        slices().to_e2m1(x.data(), blocks, block, scales.data(), packed.data());
+        for (int64_t i = 0; i < blocks * block; ++i) {
+          const float scaled = x[i] / scales[i / block];
+          const int wanted = scaled == 0 ? 0 : EncodeSmallFloat(kE2M1, std::clamp(scaled, -6.0f, 6.0f));
+          ASSERT_EQ(static_cast<int>(packed[i / 2]) >> (i % 2 == 0 ? 0 : 4) & 15, wanted) << x[i] << " / " << scales[i / block];
+        }
+        EXPECT_EQ(packed.back(), std::byte{0xa5}) << "written past the end";
+      }
     }
   }
 }
@@ -157,11 +180,14 @@ TEST_P(SlicesTest, ReadsAndLooksUpAsTheDefinitions) {
     float values[16];
     for (float& value : values) value = Numbers(1)[0];
     for (const bool high_first : {false, true}) {
-      const int64_t even = n / 2 * 2;
-      slices().look_up(bytes.data(), even, values, high_first, 0.3f, back.data());
-      for (int64_t i = 0; i < even; ++i) {
-        const int pair = static_cast<int>(bytes[i / 2]);
-        ASSERT_EQ(back[i], values[(i % 2 == 0) == high_first ? pair >> 4 : pair & 15] * 0.3f);
+      for (const int64_t blocks : {1, 2, 3}) {
+        const int64_t block = n / blocks / 2 * 2;
+        const float scales[3] = {0.3f, 1.7f, 0x1.0p-20f};
+        slices().look_up(bytes.data(), blocks, block, values, high_first, scales, back.data());
+        for (int64_t i = 0; i < blocks * block; ++i) {
+          const int pair = static_cast<int>(bytes[i / 2]);
+          ASSERT_EQ(back[i], values[(i % 2 == 0) == high_first ? pair >> 4 : pair & 15] * scales[i / block]);
+        }
       }
     }
     float bounds[15];

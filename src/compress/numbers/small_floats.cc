@@ -58,9 +58,10 @@ uint8_t MxScale(const SmallFloat& format, MxRule rule, const float* x, int n) {
 
 uint8_t MxScaleOfLargest(const SmallFloat& format, MxRule rule, float amax) {
   if (amax == 0) return 0;
-  if (rule == MxRule::kCompressedTensors)
-    amax = std::bit_cast<float>((std::bit_cast<uint32_t>(amax) + (1u << 21)) & 0x7f800000u);
-  if (amax == 0) return 0;
+  if (rule == MxRule::kCompressedTensors) {
+    const int exponent = static_cast<int>((std::bit_cast<uint32_t>(amax) + (1u << 21)) >> 23);
+    return exponent == 0 ? uint8_t{0} : static_cast<uint8_t>(std::clamp(exponent - format.emax(), 0, 254));
+  }
   return static_cast<uint8_t>(std::clamp(std::ilogb(amax) - format.emax() + 127, 0, 254));
 }
 
