@@ -183,7 +183,6 @@ class TurnedFormat : public LinearFormat {
       // A few columns of all rows first: their lines fill up before others take their places in the cache.
       for (int64_t i = 0; i < columns; i += 16) {
         const int64_t count = std::min<int64_t>(16, columns - i);
-        AskForLines(to, i + 16, columns, r0, rows);
         for (int64_t r = 0; r < band; r += 8)
           PackEight(codes + r * columns + i, columns, count, to + (i * rows + r0 + r) / 2, rows / 2);
       }
@@ -209,7 +208,6 @@ class TurnedFormat : public LinearFormat {
       const int64_t begin = r0 / 8 * 8, end = r0 + band;  // words of eight rows
       int64_t i = 0;
       for (; begin == r0 && band % 8 == 0 && i + 16 <= columns; i += 16) {
-        AskForLines(in.data(), i + 16, columns, r0, rows);
         for (int64_t r = begin; r < end; r += 8)
           UnpackSixteen(in.data() + (i * rows + r) / 2, rows / 2, codes + (r - r0) * columns + i, columns);
       }
@@ -231,12 +229,6 @@ class TurnedFormat : public LinearFormat {
     }
     for (int64_t i = 0; i < band; ++i)
       slices_->unpack(reinterpret_cast<const std::byte*>(&packed[i * words]), columns, scheme_.bits, codes + i * columns);
-  }
-
-  // The lines of 16 columns' words from row r0 on, which no prefetcher of the processor sees coming: each is in a page of its own.
-  static void AskForLines(const std::byte* words, int64_t column, int64_t columns, int64_t r0, int64_t rows) {
-    for (int64_t i = column; i < std::min(column + 16, columns); ++i)
-      _mm_prefetch(reinterpret_cast<const char*>(words + (i * rows + r0) / 2), _MM_HINT_T1);  // in L1 they share one set
   }
 
   // AWQ's order: the low half of a word's byte holds the first of a pair of rows, its high half the second.
