@@ -122,7 +122,7 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
 namespace {
 
 constexpr int64_t kWindowBytes = int64_t{1} << 17;
-constexpr uint64_t kCopyBytes = uint64_t{8} << 20, kCopyStep = uint64_t{1} << 20;
+constexpr uint64_t kKeptBytes = uint64_t{8} << 20, kKeptStep = uint64_t{1} << 20;
 constexpr int kLanes = 4;
 
 class FolderJob {
@@ -441,8 +441,8 @@ class FolderJob {
       const TensorInfo& info = file.tensors[i];
       offsets[info.name] = file.offsets[i];
       const auto kept = data.find(info.name);
-      for (uint64_t at = 0; kept != data.end() && at < info.bytes(); at += kCopyBytes)
-        copies_.push_back({kept->second + at, file.offsets[i] + at, std::min(kCopyBytes, info.bytes() - at)});
+      for (uint64_t at = 0; kept != data.end() && at < info.bytes(); at += kKeptBytes)
+        copies_.push_back({kept->second + at, file.offsets[i] + at, std::min(kKeptBytes, info.bytes() - at)});
     }
     WorkLayout layout{.head = file.head, .bytes = file.bytes};
     for (const FolderTensor& tensor : plan_.tensors) {
@@ -547,7 +547,7 @@ class FolderJob {
     uint64_t offset, bytes;  // in the file
   };
   Result<void> Copy(const Kept& kept, WorkFile& work) const {
-    std::vector<std::byte> some(std::min<uint64_t>(kept.bytes, kCopyStep));
+    std::vector<std::byte> some(std::min<uint64_t>(kept.bytes, kKeptStep));
     for (uint64_t at = 0; at < kept.bytes; at += some.size()) {
       const size_t count = std::min<uint64_t>(some.size(), kept.bytes - at);
       reader_.Read(kept.from + at, count, some.data());
