@@ -166,7 +166,7 @@ function(hone_folder folder)
     if(source MATCHES "_(avx2|avx512|vnni|bf16|amx)\\.cc$")
       set(isa ${CMAKE_MATCH_1})  # the next MATCHES forgets it
       set(level ${optimise})
-      if(HONE_SANITIZE AND source MATCHES "few_rows_vnni")
+      if(HONE_SANITIZE AND source MATCHES "few_rows_vnni|attention_(bf16|amx)")
         set(level -O0)  # unrolled so far that optimising the instrumented code takes minutes
       endif()
       set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
