@@ -60,11 +60,7 @@ class KeptResults : public InFolder {
     EXPECT_TRUE(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
     const std::string side = ptsname(terminal), out = folder_ + "interrupted.out";
     const std::string line = "HONE_THREADS=1 HONE_LEDGER='" + folder_ + "ledger.sqlite' exec '" HONE_PROGRAM "' " + args + " --json >'" + out + "' 2>'" + side + "' </dev/null";
-    const pid_t pid = fork();
-    if (pid == 0) {
-      execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
-      _exit(127);
-    }
+    const pid_t pid = Spawn(line);
     std::string drawn;
     bool sent = false;
     int status = 0;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -44,6 +45,16 @@ inline Outcome Hone(const std::string& args, const std::string& before = "") {
   std::filesystem::remove(out);
   std::filesystem::remove(err);
   return outcome;
+}
+
+// A shell with `line`, side by side with the test; "exec ..." makes the process the program itself. The caller waits for it.
+inline pid_t Spawn(const std::string& line) {
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+    _exit(127);
+  }
+  return child;
 }
 
 inline bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

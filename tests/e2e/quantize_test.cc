@@ -79,11 +79,7 @@ TEST_F(Quantize, AKilledJobGoesOnToTheSameBytes) {
     for (size_t steps = 0; steps < 1000; steps = steps == 0 ? 1 : steps * 2) {
       const std::string command = "exec '" HONE_PROGRAM "' quantize" + Quoted(draft) + Quoted(killed) + flags + "--ledger off" +
                                   (resumable() ? " --resume" : "") + " 2>/dev/null";
-      const pid_t child = fork();
-      if (child == 0) {
-        execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-        _exit(127);
-      }
+      const pid_t child = e2e::Spawn(command);
       ASSERT_GT(child, 0);
       int status = 0;
       bool ended = false;
@@ -126,12 +122,8 @@ TEST_F(Quantize, AJobKilledAtItsEndIsFinished) {
                                           ? ".gptq.partial.log" : ".partial.log");
     const std::string flags = std::string(job.flags) + " --no-measure --ledger off";
     ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(whole) + flags), 0) << Err();
-    const pid_t child = fork();
-    if (child == 0) {
-      const std::string command = "exec '" HONE_PROGRAM "' quantize" + Quoted(builtin_) + Quoted(killed) + flags + " --quiet 2>/dev/null";
-      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-      _exit(127);
-    }
+    const std::string command = "exec '" HONE_PROGRAM "' quantize" + Quoted(builtin_) + Quoted(killed) + flags + " --quiet 2>/dev/null";
+    const pid_t child = e2e::Spawn(command);
     ASSERT_GT(child, 0);
     int status = 0;
     while (!fs::exists(log) && waitpid(child, &status, WNOHANG) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -519,11 +511,7 @@ TEST_F(Quantize, AModelThatIsCutWhileItIsReadIsSaid) {
     const std::string model = folder_ + "cut", out = folder_ + "out" + (std::string(flags).find("type") != std::string::npos ? ".gguf" : "");
     fs::copy(builtin_, model, fs::copy_options::recursive);
     const std::string command = "exec '" HONE_PROGRAM "' quantize" + Quoted(model) + Quoted(out) + flags + " --no-measure --threads 1 --ledger off 2>" + Quoted(folder_ + "err");
-    const pid_t child = fork();
-    if (child == 0) {
-      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-      _exit(127);
-    }
+    const pid_t child = e2e::Spawn(command);
     ASSERT_GT(child, 0);
     int status = 0;
     bool ended = false;

@@ -1,6 +1,6 @@
 // One to eight rows of x against one tile, straight from its packed bytes: unpacked codes stay in registers, each byte of W is
-// read once for all rows. What decoding runs, and with VNNI up to kRowsInParts rows in several calls; more unpack into L1 instead
-// (tile.h), which serves any number of rows.
+// read once for all rows. What decoding runs, and up to kRowsInParts rows (VNNI) or kRowsInPartsAvx2 in several calls; more unpack into L1
+// instead (tile.h), which serves any number of rows.
 //
 // The bits are those of the general path of the same ISA: integer sums are exact, and the float operations of an element of y
 // are the same in the same order. So which of the two paths ran is no part of a result (matmul_test.cc holds that).
