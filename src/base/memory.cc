@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -16,7 +17,7 @@
 namespace hone {
 namespace {
 
-constexpr size_t kHuge = size_t{2} << 20;
+constexpr size_t kHuge = Buffer::kHugePage;
 constexpr size_t kLine = 64;
 
 size_t ReadStatus(const char* field) {
@@ -116,6 +117,12 @@ void MappedFile::WillNeed(const std::byte* begin, size_t bytes) const {
   const uintptr_t b = reinterpret_cast<uintptr_t>(begin) / kPage * kPage;
   const uintptr_t e = reinterpret_cast<uintptr_t>(begin) + bytes;
   madvise(reinterpret_cast<void*>(b), e - b, MADV_WILLNEED);
+}
+
+void TouchPages(std::byte* begin, size_t bytes) {
+  unsigned char* const bytewise = reinterpret_cast<unsigned char*>(begin);
+  constexpr size_t kPage = 4096;  // a larger page is touched more than once, which costs nanoseconds
+  for (size_t at = 0; at < bytes; at += kPage) std::atomic_ref(bytewise[at]).fetch_or(0, std::memory_order_relaxed);
 }
 
 size_t ResidentBytes() { return ReadStatus("VmRSS"); }

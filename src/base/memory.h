@@ -14,6 +14,8 @@ namespace hone {
 // touched here, so the thread that writes a page first owns it (NUMA first touch). Move-only.
 class Buffer {
  public:
+  static constexpr size_t kHugePage = size_t{2} << 20;
+
   Buffer() = default;
   explicit Buffer(size_t bytes);  // out of memory aborts: callers bound their sizes first
   ~Buffer();
@@ -55,6 +57,10 @@ class MappedFile {
   const std::byte* data_;
   size_t size_;
 };
+
+// Gives every page of these bytes memory now, as a first write to each would, and changes no content. Safe beside readers and writers.
+// REQUIRES: begin is where a page begins.
+void TouchPages(std::byte* begin, size_t bytes);
 
 // Bytes of physical memory this process holds now, and the most it held (VmRSS, VmHWM); 0 if unknown.
 size_t ResidentBytes();

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace hone {
@@ -41,6 +43,7 @@ int32_t BlockPool::Take() {
   if (!free_.empty()) {
     const int32_t block = free_.back();
     free_.pop_back();
+    touched_ = std::max(touched_, block + 1);
     return block;
   }
   const int32_t oldest = newer_[blocks()];

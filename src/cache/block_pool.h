@@ -28,6 +28,7 @@ class BlockPool {
   int used_blocks() const { return blocks() - free_blocks(); }
   int cached_blocks() const { return cached_; }  // kept without an owner
   int shared_blocks() const { return shared_; }  // with more than one owner
+  int touched_blocks() const { return touched_; }  // every block ever handed out is below
   int references(int32_t block) const;
 
   int block_tokens() const { return block_tokens_; }
@@ -79,7 +80,7 @@ class BlockPool {
   BlockTimes times_;
   double now_s_ = 0;
   int block_tokens_;
-  int cached_ = 0, shared_ = 0;
+  int cached_ = 0, shared_ = 0, touched_ = 0;
 };
 
 }  // namespace hone

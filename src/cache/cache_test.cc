@@ -1,12 +1,14 @@
 // BlockPool against a model that keeps owner counts in a map; KvCache's layout against kv_view.h; FreeMemoryBytes on
 // made files.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "base/random.h"
@@ -270,6 +272,58 @@ TEST(KvCache, CopyBlockCopiesAllLayersAndNothingElse) {
         ASSERT_EQ(static_cast<int>(view.ValueBlock(0, index)[i]), 100 + wanted);
       }
     }
+  }
+}
+
+// Which of the 2 MiB pages of a layer's blocks have memory, as the system says.
+std::vector<bool> PagesWithMemory(const KvCache& cache, int layer) {
+  constexpr size_t kSmall = 4096, kEach = Buffer::kHugePage / kSmall;
+  const int32_t first = 0;
+  const size_t bytes = cache.shape().block_bytes() * cache.shape().blocks;
+  std::vector<unsigned char> small((bytes + kSmall - 1) / kSmall);
+  EXPECT_EQ(mincore(cache.View(layer, &first).keys, bytes, small.data()), 0);
+  std::vector<bool> pages;
+  for (size_t at = 0; at < small.size(); at += kEach) {
+    const size_t end = std::min(at + kEach, small.size());
+    pages.push_back(std::all_of(small.begin() + at, small.begin() + end, [](unsigned char one) { return one & 1; }));
+  }
+  return pages;
+}
+
+// 3 layers of 100 blocks of 96 KiB, so that pages do not begin where blocks do: 4.7 pages each.
+TEST(KvCache, PagesGetMemoryBeforeTheyAreUsed) {
+  for (const int threads : {0, 2}) {
+    const KvCacheShape shape{.type = KvType::kF32, .layers = 3, .kv_heads = 3, .head_width = 128, .blocks = 100};
+    ASSERT_EQ(shape.block_bytes(), size_t{96} << 10);
+    KvCache cache(shape);
+    const std::unique_ptr<ThreadPool> pool = threads > 0 ? std::make_unique<ThreadPool>(threads) : nullptr;
+    const auto ready = [&](size_t page) {
+      std::string layers;
+      for (int layer = 0; layer < shape.layers; ++layer) layers += PagesWithMemory(cache, layer)[page] ? '+' : '-';
+      return layers;
+    };
+    // While nothing runs: one page a call, the first two of every layer, and then there is nothing to do.
+    for (int call = 0; call < 6; ++call) EXPECT_TRUE(cache.TouchAhead(0, 0, pool.get()));
+    EXPECT_FALSE(cache.TouchAhead(0, 0, pool.get()));
+    EXPECT_EQ(ready(0) + ready(1) + ready(2), "++++++---");
+
+    const int32_t block = 0;
+    std::byte* const content = cache.View(1, &block).keys;
+    *content = std::byte{77};
+    // 80 blocks are handed out at once, written to one after the other. The pages of the next fresh block and of those that
+    // are written to get memory, a page or two of each a call.
+    for (int call = 1; call <= 3; ++call) {
+      EXPECT_TRUE(cache.TouchAhead(80, 1, pool.get()));  // 80 * 96 KiB end in page 3
+      const std::string layers = std::string(call, '+') + std::string(3 - call, '-');
+      EXPECT_EQ(ready(2) + ready(3) + ready(4), layers + layers + "---");
+    }
+    // 22 tokens of 9 KiB are a tenth of a page, 300 are one and a bit.
+    EXPECT_TRUE(cache.TouchAhead(80, 22, pool.get()));
+    EXPECT_EQ(ready(4), "+--");
+    EXPECT_TRUE(cache.TouchAhead(80, 300, pool.get()));
+    EXPECT_EQ(ready(4), "+++");
+    EXPECT_FALSE(cache.TouchAhead(100, 300, pool.get()));
+    EXPECT_EQ(*content, std::byte{77});
   }
 }
 

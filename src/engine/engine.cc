@@ -298,6 +298,7 @@ bool EngineImpl::RunStep() {
     scheduler_.Commit();
     CommitPrompts(batch, now);
     CommitTokens(now);
+    cache_.TouchAhead(pool_.touched_blocks(), work_.cost().decodes + work_.cost().prompt_tokens, runtime_.threads);
     Record(1e3 * (Now() - start));
     worked = true;
   }
@@ -484,7 +485,7 @@ void EngineImpl::CancelAll() {
 
 void EngineImpl::Loop() {
   for (;;) {
-    const bool worked = RunStep();
+    const bool worked = RunStep() || cache_.TouchAhead(pool_.touched_blocks(), 0, runtime_.threads);
     std::unique_lock lock(mutex_);
     if (!worked) wake_.wait(lock, [this] { return stopping_ || !mail_.empty(); });
     if (stopping_) break;

@@ -1,5 +1,5 @@
-// Recursive least squares with forgetting; a direction that no step excites is not forgotten without end. The latest step is
-// looked up in all remembered ones for each budget: a microsecond beside a step of milliseconds.
+// Least squares by normal equations. The latest step is looked up in all remembered ones for each budget: a microsecond beside a
+// step of milliseconds.
 #include "engine/step_controller.h"
 
 #include <algorithm>
@@ -8,14 +8,12 @@ namespace hone {
 namespace {
 
 constexpr double kForget = 0.98;
-constexpr double kStartVariance = 1e4, kMostVariance = 1e6;
+constexpr double kRidge = 1e-5;  // of each square: where steps do not tell two terms apart, both take a share
 constexpr double kOutlier = 4;  // a step that took longer than this many times the prediction counts as that
 
 }  // namespace
 
-StepController::StepController(double target_ms, int most_tokens) : target_ms_(target_ms), most_tokens_(most_tokens) {
-  for (int i = 0; i < kTerms; ++i) covariance_[i][i] = kStartVariance;
-}
+StepController::StepController(double target_ms, int most_tokens) : target_ms_(target_ms), most_tokens_(most_tokens) {}
 
 // Scaled so that every term is about 1 in an ordinary step.
 StepController::Vector StepController::Features(int decodes, int prompt_tokens, double positions) {
@@ -24,7 +22,7 @@ StepController::Vector StepController::Features(int decodes, int prompt_tokens, 
 
 double StepController::Predict(const Vector& weights, const Vector& features) {
   double ms = 0;
-  for (int i = 0; i < kTerms; ++i) ms += std::max(0.0, weights[i]) * features[i];
+  for (int i = 0; i < kTerms; ++i) ms += weights[i] * features[i];
   return ms;
 }
 
@@ -60,14 +58,17 @@ int StepController::Budget(const SchedulerDemand& demand) const {
 // Times over predictions of today, so that what the model has learned since is not counted twice.
 double StepController::Lateness() const {
   const int known = static_cast<int>(beside_.size());
-  double lateness = kAssumedLate - (kAssumedLate - 1) * known / kRemembered;
+  double latest = kAssumedLate - (kAssumedLate - 1) * known / kRemembered, second = latest;
   for (int i = 0; i < known; ++i) {
     const StepCost& step = beside_[i];
     const double predicted = Predict(step.decodes, step.prompt_tokens, step.positions);
     const bool stood_still = step.ms - predicted > target_ms_ && i < known - kCareful;
-    if (predicted > 0 && !stood_still) lateness = std::max(lateness, step.ms / predicted);
+    if (predicted <= 0 || stood_still) continue;
+    const double ratio = step.ms / predicted;
+    second = std::max(second, std::min(latest, ratio));
+    latest = std::max(latest, ratio);
   }
-  return lateness;
+  return known < kSecond ? latest : second;
 }
 
 void StepController::Observe(const StepCost& step) {
@@ -80,27 +81,54 @@ void StepController::Observe(const StepCost& step) {
 }
 
 void StepController::Fit(const StepCost& step) {
-  const Vector x = Features(step.decodes, step.prompt_tokens, step.positions);
-  double ms = step.ms, predicted = 0;
-  for (int i = 0; i < kTerms; ++i) predicted += weights_[i] * x[i];
-  if (observed_ >= 8 && predicted > 0 && step.prompt_tokens <= largest_chunk_) ms = std::min(ms, kOutlier * predicted);
-  ++observed_;
+  const bool first = observed_++ == 0, beyond = step.prompt_tokens > largest_chunk_;
   largest_chunk_ = std::max(largest_chunk_, step.prompt_tokens);
+  if (first) return;
+  const Vector x = Features(step.decodes, step.prompt_tokens, step.positions);
+  const double predicted = Predict(weights_, x), least = 1e-3;
+  double ms = std::max(least, step.ms);
+  if (observed_ > 8 && predicted > least && !beyond) ms = std::min(ms, kOutlier * predicted);
 
-  Vector px{};
-  double scale = kForget, trace = 0;
+  Sums& kind = sums_[step.prompt_tokens > 0 ? 1 : 0];
   for (int i = 0; i < kTerms; ++i) {
-    for (int j = 0; j < kTerms; ++j) px[i] += covariance_[i][j] * x[j];
-    scale += x[i] * px[i];
+    kind.products[i] = kForget * kind.products[i] + x[i] / ms;
+    for (int j = 0; j < kTerms; ++j) kind.squares[i][j] = kForget * kind.squares[i][j] + x[i] * x[j] / (ms * ms);
   }
-  for (int i = 0; i < kTerms; ++i) weights_[i] += px[i] / scale * (ms - predicted);
+  Sums all = sums_[0];
   for (int i = 0; i < kTerms; ++i) {
-    for (int j = 0; j < kTerms; ++j) covariance_[i][j] -= px[i] * px[j] / scale;
-    trace += covariance_[i][i];
+    all.products[i] += sums_[1].products[i];
+    for (int j = 0; j < kTerms; ++j) all.squares[i][j] += sums_[1].squares[i][j];
   }
-  if (trace / kForget > kMostVariance) return;
-  for (Vector& row : covariance_) {
-    for (double& value : row) value /= kForget;
+  weights_ = Solve(all);
+}
+
+// The least squares of all terms; while one of them is negative, of the terms without the most negative.
+StepController::Vector StepController::Solve(const Sums& sums) {
+  std::array<bool, kTerms> used;
+  for (int i = 0; i < kTerms; ++i) used[i] = sums.squares[i][i] > 0;
+  for (;;) {
+    // Elimination in place; the matrix is positive definite. Unused terms are rows of the unit matrix.
+    std::array<Vector, kTerms> a{};
+    Vector w{};
+    for (int i = 0; i < kTerms; ++i) {
+      if (used[i]) w[i] = sums.products[i];
+      for (int j = 0; j < kTerms; ++j) a[i][j] = used[i] && used[j] ? sums.squares[i][j] : 0;
+      a[i][i] = used[i] ? (1 + kRidge) * a[i][i] : 1;
+    }
+    for (int k = 0; k < kTerms; ++k) {
+      for (int i = k + 1; i < kTerms; ++i) {
+        const double factor = a[i][k] / a[k][k];
+        for (int j = k; j < kTerms; ++j) a[i][j] -= factor * a[k][j];
+        w[i] -= factor * w[k];
+      }
+    }
+    for (int i = kTerms - 1; i >= 0; --i) {
+      for (int j = i + 1; j < kTerms; ++j) w[i] -= a[i][j] * w[j];
+      w[i] /= a[i][i];
+    }
+    const auto worst = std::min_element(w.begin(), w.end());
+    if (*worst >= 0) return w;
+    used[worst - w.begin()] = false;
   }
 }
 

@@ -164,7 +164,7 @@ TEST(StepController, ASlowerMachineMakesChunksSmallerAtOnce) {
   }
 }
 
-TEST(StepController, OneLateStepMakesTheNextSmallerAndAStandstillIsForgotten) {
+TEST(StepController, ASecondLateStepMakesTheNextSmallerAndAStandstillIsForgotten) {
   const Machine machine{20, 1, 51, 0};
   const SchedulerDemand demand{.decodes = 4, .has_prompt = true, .prompt_position = 0};
   StepController controller(200, 512);
@@ -177,13 +177,39 @@ TEST(StepController, OneLateStepMakesTheNextSmallerAndAStandstillIsForgotten) {
   };
   const int usual = steps(600);
   ASSERT_GT(usual, 40);
-  controller.Observe({.decodes = 4, .prompt_tokens = usual, .positions = 0, .ms = 1.6 * machine.Ms(4, usual, 0)});
+  const StepCost late{.decodes = 4, .prompt_tokens = usual, .positions = 0, .ms = 1.6 * machine.Ms(4, usual, 0)};
+  controller.Observe(late);
+  EXPECT_NEAR(controller.Budget(demand), usual, 16);
+  controller.Observe(late);
   EXPECT_LE(1.5 * machine.Ms(4, controller.Budget(demand), 0), 224 + 51) << "a tile more or less";
   EXPECT_LT(steps(200), usual);
   EXPECT_NEAR(steps(600), usual, 16);
-  controller.Observe({.decodes = 4, .prompt_tokens = usual, .positions = 0, .ms = 20000});
+  for (int i = 0; i < 2; ++i) controller.Observe({.decodes = 4, .prompt_tokens = usual, .positions = 0, .ms = 20000});
   EXPECT_EQ(controller.Budget(demand), StepController::kMinChunk);
   EXPECT_NEAR(steps(400), usual, 16);
+}
+
+// A cold first step and one late first chunk, as a server's first long prompt brings them, are soon outweighed: what tokens cost and
+// what their positions cost rise together there, and must not be taken for two large costs of opposite signs.
+TEST(StepController, ABadBeginningIsSoonOutweighed) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Rng rng(seed);
+    StepController controller(200, 512);
+    const auto ms = [&](int decodes, int tokens, double positions) { return 17 + 2.5 * decodes + 3 * tokens + 2e-4 * positions; };
+    controller.Observe({.decodes = 0, .prompt_tokens = 64, .positions = 2048, .ms = 540});
+    for (int i = 0; i < 4; ++i) controller.Observe({.decodes = i, .prompt_tokens = 6, .positions = 18, .ms = Calm(rng, ms(i, 6, 18))});
+    for (int i = 0; i < 170; ++i) controller.Observe({.decodes = 4, .ms = Calm(rng, ms(4, 0, 0))});
+    controller.Observe({.decodes = 4, .prompt_tokens = 21, .positions = 220, .ms = 537});
+    int position = 21, steps = 0;
+    for (; position < 8192; ++steps) {
+      const int tokens = std::min(8192 - position, controller.Budget({.decodes = 4, .has_prompt = true, .prompt_position = position}));
+      const double positions = tokens * (position + 0.5 * tokens), exact = ms(4, tokens, positions);
+      if (steps >= 20) EXPECT_NEAR(controller.Predict(4, tokens, positions) / exact, 1, 0.15) << "step " << steps << ", seed " << seed;
+      controller.Observe({.decodes = 4, .prompt_tokens = tokens, .positions = positions, .ms = Calm(rng, exact)});
+      position += tokens;
+    }
+    EXPECT_LE(steps, 250) << "chunks are much smaller than they could be";
+  }
 }
 
 // Two cores without AMX, as measured (bench/RESULTS.md): 20 rows cost as much as 32, and attention of a long prompt is half of all.
