@@ -12,9 +12,9 @@
 
 namespace hone {
 
-#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits) \
-  void Attention##name(const AttentionTask& task) noexcept;      \
-  void AttentionMerge##name(const AttentionTask& task) noexcept; \
+#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits, heads) \
+  void Attention##name(const AttentionTask& task) noexcept;          \
+  void AttentionMerge##name(const AttentionTask& task) noexcept;     \
   void KvStore##name(const KvStoreTask& task) noexcept;
 #include "kernels/attention/kernels.inc"
 #undef HONE_ATTENTION_KERNEL
@@ -24,15 +24,15 @@ namespace {
 struct Kernels {
   Isa level;
   int tile_rows;
-  bool splits;
+  bool splits, heads;
   AttentionKernel attention;
   AttentionMergeKernel merge;
   KvStoreKernel store;
 };
 
 constexpr Kernels kKernels[] = {
-#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits) \
-  {Isa::level, tile_rows, splits, Attention##name, AttentionMerge##name, KvStore##name},
+#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits, heads) \
+  {Isa::level, tile_rows, splits, heads, Attention##name, AttentionMerge##name, KvStore##name},
 #include "kernels/attention/kernels.inc"
 #undef HONE_ATTENTION_KERNEL
 };
@@ -65,13 +65,20 @@ constexpr int64_t kInlineWork = 64 * 1024;
 // A row costs at least as much as reading the keys and values: tiles with few rows are charged for this many.
 constexpr int kLeastCostRows = 8;
 
+// Tasks of several heads read so many bytes of a block, which are asked for ahead (attention_query_bf16.h), at most, ...
+constexpr size_t kTaskBlockBytes = 32 * 1024;
+// ... and a thread has so many tasks where there are heads enough.
+constexpr int kTasksOfThread = 2;
+
 int Blocks(int tokens) { return (tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
 
 // One sequence of the call: its tiles, or, where it has too few of them for the threads, its chunks.
 struct JobPlan {
   int flat_rows = 0, tiles = 0;
   int chunk_begin = 0, chunk_end = 0;  // that its rows see
-  int64_t items_per_head = 0;          // tiles, or chunks where split
+  bool of_a_query = false;             // tasks are those of one query with `heads` KV heads (the last may have fewer)
+  int heads = 1;
+  int64_t items_per_head = 0;          // (or for so many): tiles, or chunks where split
   float* partials = nullptr;           // not nullptr: split
   int64_t partial_floats_per_head = 0;
 };
@@ -95,6 +102,16 @@ class Plan {
     while (tile_rows_ > 64 && heads_rows < int64_t{tile_rows_} * threads * 4) tile_rows_ = (tile_rows_ / 2 + 31) / 32 * 32;
   }
 
+  // Tasks of one query take several heads, which lie side by side in a block, while every thread has a few tasks.
+  void SizeHeads(int threads) {
+    if (!kernels_.heads) return;
+    for (task_heads_ = kQueryTaskHeads; task_heads_ > 1; task_heads_ /= 2) {
+      int64_t tasks = 0;
+      for (const AttentionJob& job : jobs_) tasks += Parts(job, Shape(job));
+      if (tasks >= int64_t{threads} * kTasksOfThread) return;
+    }
+  }
+
   int64_t work() const { return work_; }
 
   // Counts tiles and their cost. Of any plan, the values are the same; this one keeps `threads` threads equally busy.
@@ -105,7 +122,7 @@ class Plan {
       for (int tile = 0; tile < plan.tiles; ++tile) {
         const int64_t cost = TileCost(job, plan, tile);
         head_cost += cost;
-        largest_cost_ = std::max(largest_cost_, cost);
+        largest_cost_ = std::max(largest_cost_, cost * plan.heads);
       }
       total_cost_ += head_cost * job.kv.kv_heads;
       work_ += head_cost * job.kv.kv_heads * kKvBlockTokens * 2 * job.kv.head_width;
@@ -153,8 +170,20 @@ class Plan {
     plan.chunk_begin = FirstSeen(job.first_position) / kAttentionChunk;
     plan.chunk_end = (job.first_position + std::max(job.rows, 1) - 1) / kAttentionChunk + 1;
     plan.items_per_head = plan.tiles;
+    // task.h says which tasks may have several heads.
+    const int width = job.kv.head_width;
+    if (task_heads_ > 0 && job.rows == 1 && job.kv.type == KvType::kBF16 && width % 32 == 0 && plan.flat_rows <= kQueryTaskRows) {
+      const int most = static_cast<int>(kTaskBlockBytes / (2 * KvHeadBlockBytes(job.kv.type, width)));
+      const int heads = std::clamp(most, 1, std::min(task_heads_, job.kv.kv_heads));
+      const int parts = (job.kv.kv_heads + heads - 1) / heads;
+      plan.heads = (job.kv.kv_heads + parts - 1) / parts;
+      plan.of_a_query = true;
+    }
     return plan;
   }
+
+  // Tasks side by side that take all heads.
+  static int Parts(const AttentionJob& job, const JobPlan& plan) { return (job.kv.kv_heads + plan.heads - 1) / plan.heads; }
 
   int FirstSeen(int position) const { return window_ > position ? 0 : position - (window_ - 1); }
 
@@ -198,11 +227,11 @@ class Plan {
     size_t offset = 0;
     for (const AttentionJob& job : jobs_) {
       const JobPlan plan = Place(job, &offset);
-      const int64_t items = plan.items_per_head * job.kv.kv_heads;
+      const int64_t items = plan.items_per_head * Parts(job, plan);
       while (item < first + items) {
         const int64_t local = item - first;
         const int64_t in_head = plan.items_per_head - 1 - local % plan.items_per_head;
-        work(job, plan, static_cast<int>(local / plan.items_per_head), in_head);
+        work(job, plan, static_cast<int>(local / plan.items_per_head) * plan.heads, in_head);
         item = next->fetch_add(1, std::memory_order_relaxed);
       }
       first += items;
@@ -246,6 +275,8 @@ class Plan {
     task.soft_cap = params_.soft_cap;
     task.window = window_;
     task.sinks = params_.sinks != nullptr ? params_.sinks + int64_t{head} * group : nullptr;
+    if (plan.of_a_query) task.heads = std::min(plan.heads, job.kv.kv_heads - head);
+    task.partials_stride = plan.partial_floats_per_head;
     if (plan.partials != nullptr) {
       task.row_end = plan.flat_rows;
       task.chunk_begin = plan.chunk_begin + static_cast<int>(item);
@@ -266,6 +297,7 @@ class Plan {
   const Kernels& kernels_;
   const int window_;
   int tile_rows_;
+  int task_heads_ = 0;  // at most, of a task of one query; 0: the kernel takes one by one
   int threads_ = 1;
   int64_t total_cost_ = 0, largest_cost_ = 0, work_ = 0;
   bool split_ = false;
@@ -329,6 +361,7 @@ void Attention(std::span<const AttentionJob> jobs, const AttentionParams& params
   tiles = tiles && !(params.fastest_for_few && FewRowsOfCodes(jobs, params.heads));
   Plan plan(jobs, params, Choose(isa, tiles));
   plan.SizeTiles(threads.count());
+  plan.SizeHeads(threads.count());
   plan.Measure();
   if (threads.count() == 1 || plan.work() < kInlineWork) return plan.RunInline();
   plan.SplitFor(threads.count());

@@ -21,13 +21,13 @@ namespace hone {
 namespace {
 
 const KernelLine kAttentionLines[] = {
-#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits) {#name, Isa::level},
+#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits, heads) {#name, Isa::level},
 #include "kernels/attention/kernels.inc"
 #undef HONE_ATTENTION_KERNEL
 };
 
 bool Splits(Isa isa) {
-#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits) \
+#define HONE_ATTENTION_KERNEL(name, level, tile_rows, splits, heads) \
   if (isa == Isa::level) return splits;
 #include "kernels/attention/kernels.inc"
 #undef HONE_ATTENTION_KERNEL
@@ -483,6 +483,50 @@ TEST_P(AttentionTest, BitsOfSplitDecodingAreThoseOfThePrompt) {
         const AttentionJob several[] = {s.Job(row - 5, row + 1, &out)};  // 12 rows a KV head, over a chunk's edge
         Attention(several, params, isa(), five);
         ASSERT_EQ(std::memcmp(out.data() + (row - 5) * 80, prompt.data() + (row - 5) * 80, 6 * 80 * sizeof(float)), 0);
+      }
+    }
+  }
+}
+
+// Decoding one token takes several KV heads at once where kernels do: the bits of the prompt's rows, for widths and groups on both sides
+// of what those kernels take, with windows, soft caps and sinks, alone and beside others. Numbers whose scores rise by more than a
+// block's maximum foretells, and what is not finite, take their detours.
+TEST_P(AttentionTest, BitsOfDecodingAreThoseOfThePrompt) {
+  ThreadPool five(5);
+  const struct { int kv_heads, group, width, tokens, window; float soft_cap; bool sinks; float slope; } shapes[] = {
+      {8, 4, 64, 300, 0, 0, false, 0},   {3, 3, 96, 150, 0, 0, true, 0},   {2, 1, 128, 530, 0, 0, false, 0}, {5, 8, 32, 170, 45, 0, false, 0},
+      {1, 4, 256, 140, 0, 30, false, 0}, {6, 5, 64, 170, 33, 20, true, 0}, {2, 9, 64, 70, 0, 0, false, 0},   {4, 2, 80, 70, 0, 0, false, 0},
+      {3, 7, 160, 70, 0, 0, false, 0},   {2, 4, 64, 700, 0, 0, false, 16}, {3, 2, 32, 540, 600, 0, true, 256}, {2, 6, 64, 300, 64, 40, false, 16}};
+  for (const auto& c : shapes) {
+    const int heads = c.kv_heads * c.group;
+    if (!Splits(isa()) && heads * c.width > 640) continue;  // plain code: slow
+    for (const float odd : {0.0f, kNan, kInfinity}) {
+      if (odd != 0 && c.tokens > 200) continue;
+      const std::vector<float> sinks = Normals(heads, 4);
+      const AttentionParams params{heads, 1 / std::sqrt(static_cast<float>(c.width)), c.soft_cap, c.window, c.sinks ? sinks.data() : nullptr};
+      Sequence s(c.tokens, heads, c.kv_heads, c.width, KvType::kBF16, 31), other(45, heads, c.kv_heads, c.width, KvType::kBF16, 32);
+      for (int p = 0; c.slope > 0 && p < c.tokens; ++p) {
+        for (int h = 0; h < heads; ++h) s.q[(size_t(p) * heads + h) * c.width] = c.slope * static_cast<float>(h % 3);  // some heads only
+        for (int g = 0; g < c.kv_heads; ++g) s.k[(size_t(p) * c.kv_heads + g) * c.width] = static_cast<float>(p / 32 * 4);
+      }
+      if (odd != 0) {
+        s.k[(size_t(50) * c.kv_heads + c.kv_heads - 1) * c.width + 3] = odd;
+        s.v[size_t(61) * c.kv_heads * c.width + 5] = -odd;
+      }
+      const std::vector<float> prompt = s.Whole(params, isa(), two_), beside = other.Whole(params, isa(), two_);
+      const size_t row_floats = size_t(heads) * c.width;
+      std::vector<float> out = s.Out(), other_out = other.Out();
+      for (int row : {0, 1, 31, 32, 44, 49, 50, 63, 64, 69, 100, 127, 128, 139, 149, 169, 200, 255, 299, 511, 512, 529, 539, 699}) {
+        if (row >= c.tokens) continue;
+        for (ThreadPool* pool : {&one_, &two_, &five}) {
+          std::vector<AttentionJob> jobs = {s.Job(row, row + 1, &out)};
+          if (pool == &five) jobs.push_back(other.Job(44, 45, &other_out));
+          std::fill_n(out.begin() + row * row_floats, row_floats, 7.0f);
+          Attention(jobs, params, isa(), *pool);
+          ASSERT_EQ(std::memcmp(out.data() + row * row_floats, prompt.data() + row * row_floats, row_floats * sizeof(float)), 0)
+              << "row " << row << " G " << c.kv_heads << " group " << c.group << " E " << c.width << " threads " << pool->count() << " " << odd;
+        }
+        ASSERT_EQ(std::memcmp(other_out.data() + 44 * row_floats, beside.data() + 44 * row_floats, row_floats * sizeof(float)), 0);
       }
     }
   }

@@ -190,6 +190,66 @@ inline Blocks BlocksOfChunk(const Rows& rows, int chunk) {
   return blocks;
 }
 
+// Places of block b that a row sees whose first and last positions are these, a bit each.
+inline uint32_t SeenBits(int first, int last, int b) {
+  const int begin = MaxOf(0, first - b * kBlock), end = MinOf(kBlock, last + 1 - b * kBlock);
+  if (begin >= end) return 0;
+  return (end == kBlock ? ~0u : (1u << end) - 1) & ~((1u << begin) - 1);
+}
+
+// Of a row's scores that began at zero, in 128 log2 units. NaN or infinite where one is; -inf where none is seen.
+inline float LargestOf(const float* scores, uint32_t seen, float cap) {
+  Vec largest = Vec::Set(-kInfinity), check = Vec::Zero();
+  for (int i = 0; i < 2; ++i) {
+    Vec s = Vec::Load(scores + i * 16);
+    const __mmask16 mask = static_cast<__mmask16>(seen >> (16 * i));
+    if (cap > 0) s = Vec::Set(cap) * Tanh(s);
+    check.v = _mm512_mask_sub_ps(check.v, mask, s.v, s.v);  // NaN where s is not finite
+    largest.v = _mm512_mask_max_ps(largest.v, mask, s.v, largest.v);
+  }
+  const float most = largest.Largest();
+  return check.Sum() == 0 ? most : kInfinity;
+}
+
+// The same without a look at what is not finite: NaN does not count.
+inline float LargestFiniteOf(const float* scores, uint32_t seen, float cap) {
+  Vec low = Vec::Load(scores), high = Vec::Load(scores + 16);
+  if (cap > 0) low = Vec::Set(cap) * Tanh(low), high = Vec::Set(cap) * Tanh(high);
+  const Vec none = Vec::Set(-kInfinity);
+  const Vec most{_mm512_mask_max_ps(none.v, static_cast<__mmask16>(seen), low.v, none.v)};
+  return Vec{_mm512_mask_max_ps(most.v, static_cast<__mmask16>(seen >> 16), high.v, most.v)}.Largest();
+}
+
+// A row's 32 scores of a block as weights: BF16, tokens in order. kCapped: y = cap tanh(s) + start; kEdge: 0 where not seen.
+template <bool kCapped, bool kEdge>
+struct Weigher {
+  explicit Weigher(float soft_cap) : cap(_mm512_set1_ps(soft_cap)) {}
+
+  __m512i Of(const float* s, __m512 start, uint32_t seen) const {
+    __m512 y0 = _mm512_load_ps(s), y1 = _mm512_load_ps(s + 16);
+    if constexpr (kCapped) {
+      y0 = _mm512_fmadd_ps(cap, Tanh(Vec{y0}).v, start);
+      y1 = _mm512_fmadd_ps(cap, Tanh(Vec{y1}).v, start);
+    }
+    y0 = _mm512_min_ps(y0, limit);  // the second operand where y is NaN
+    y1 = _mm512_min_ps(y1, limit);
+    __m512i low, high;
+    if constexpr (kEdge) {
+      low = _mm512_maskz_cvtps_epi32(static_cast<__mmask16>(seen), y0);
+      high = _mm512_maskz_cvtps_epi32(static_cast<__mmask16>(seen >> 16), y1);
+    } else {
+      low = _mm512_cvtps_epi32(y0);
+      high = _mm512_cvtps_epi32(y1);
+    }
+    const __m512i whole = _mm512_permutexvar_epi64(order, _mm512_packus_epi32(low, high));  // below 0: 0
+    return _mm512_sub_epi16(whole, curve.Of(_mm512_srli_epi16(whole, 1)));
+  }
+
+  const __m512 limit = _mm512_set1_ps(kMaxY), cap;
+  const Curve curve;
+  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+};
+
 // Up to two tiles of rows: rows [first_row, first_row + count) of `rows`.
 template <int kTiles>
 class Pair {
@@ -318,66 +378,19 @@ class Pair {
   }
   const float* ScoresOf(int r) const { return memory_.s[scores_] + r * kBlock; }
 
-  // Places of block b that row r sees, a bit each.
-  uint32_t Seen(int r, int b) const {
-    const int begin = MaxOf(0, First(r) - b * kBlock), end = MinOf(kBlock, Last(r) + 1 - b * kBlock);
-    if (begin >= end) return 0;
-    return (end == kBlock ? ~0u : (1u << end) - 1) & ~((1u << begin) - 1);
-  }
+  uint32_t Seen(int r, int b) const { return SeenBits(First(r), Last(r), b); }
 
-  // Of scores that began at zero, in 128 log2 units. NaN or infinite where one is; -inf where none is seen.
-  float LargestScore(int r, int b) const {
-    const uint32_t seen = Seen(r, b);
-    Vec largest = Vec::Set(-kInfinity), check = Vec::Zero();
-    for (int i = 0; i < 2; ++i) {
-      Vec s = Vec::Load(ScoresOf(r) + i * 16);
-      const __mmask16 mask = static_cast<__mmask16>(seen >> (16 * i));
-      if (rows_.cap > 0) s = Vec::Set(rows_.cap) * Tanh(s);
-      check.v = _mm512_mask_sub_ps(check.v, mask, s.v, s.v);  // NaN where s is not finite
-      largest.v = _mm512_mask_max_ps(largest.v, mask, s.v, largest.v);
-    }
-    const float most = largest.Largest();
-    return check.Sum() == 0 ? most : kInfinity;
-  }
-
-  // The same without a look at what is not finite: NaN does not count.
-  float LargestFinite(int r, int b) const {
-    const uint32_t seen = Seen(r, b);
-    Vec low = Vec::Load(ScoresOf(r)), high = Vec::Load(ScoresOf(r) + 16);
-    if (rows_.cap > 0) low = Vec::Set(rows_.cap) * Tanh(low), high = Vec::Set(rows_.cap) * Tanh(high);
-    const Vec none = Vec::Set(-kInfinity);
-    const Vec most{_mm512_mask_max_ps(none.v, static_cast<__mmask16>(seen), low.v, none.v)};
-    return Vec{_mm512_mask_max_ps(most.v, static_cast<__mmask16>(seen >> 16), high.v, most.v)}.Largest();
-  }
+  float LargestScore(int r, int b) const { return LargestOf(ScoresOf(r), Seen(r, b), rows_.cap); }
+  float LargestFinite(int r, int b) const { return LargestFiniteOf(ScoresOf(r), Seen(r, b), rows_.cap); }
 
   template <bool kCapped, bool kEdge>
   void WeighRows(int begin, int end) {
     const int b = weigh_block_;
     const float* s = ScoresOf(begin);
     uint16_t* to = Weights(b) + begin * 32;
-    const __m512 limit = _mm512_set1_ps(kMaxY), cap = _mm512_set1_ps(rows_.cap);
-    const Curve curve;
-    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const Weigher<kCapped, kEdge> weigher(rows_.cap);
     for (int r = begin; r < end; ++r, s += kBlock, to += 32) {
-      __m512 y0 = _mm512_load_ps(s), y1 = _mm512_load_ps(s + 16);
-      if constexpr (kCapped) {
-        const __m512 start = _mm512_load_ps(Start(r));
-        y0 = _mm512_fmadd_ps(cap, Tanh(Vec{y0}).v, start);
-        y1 = _mm512_fmadd_ps(cap, Tanh(Vec{y1}).v, start);
-      }
-      y0 = _mm512_min_ps(y0, limit);  // the second operand where y is NaN
-      y1 = _mm512_min_ps(y1, limit);
-      __m512i low, high;
-      if constexpr (kEdge) {
-        const uint32_t seen = Seen(r, b);
-        low = _mm512_maskz_cvtps_epi32(static_cast<__mmask16>(seen), y0);
-        high = _mm512_maskz_cvtps_epi32(static_cast<__mmask16>(seen >> 16), y1);
-      } else {
-        low = _mm512_cvtps_epi32(y0);
-        high = _mm512_cvtps_epi32(y1);
-      }
-      const __m512i whole = _mm512_permutexvar_epi64(order, _mm512_packus_epi32(low, high));  // below 0: 0
-      _mm512_store_si512(to, _mm512_sub_epi16(whole, curve.Of(_mm512_srli_epi16(whole, 1))));
+      _mm512_store_si512(to, weigher.Of(s, kCapped ? _mm512_load_ps(Start(r)) : _mm512_setzero_ps(), kEdge ? Seen(r, b) : 0));
     }
   }
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kTileRows = 16, kTileFloats = 256;
 constexpr int kScoreBuffers = 2;
-constexpr int kMostRows = 8;        // of a product
+constexpr int kProductRows = 8;     // at most, of a product
 constexpr bool kAsksAside = false;  // what comes is asked for by products
 
 inline void TilesSeeMemory() {}
@@ -57,7 +57,7 @@ inline __attribute__((always_inline)) void AddStep(const uint16_t* x, const std:
   }
 }
 
-// Calls work<height>(first row) for rows [0, rows) in parts of up to kMostRows.
+// Calls work<height>(first row) for rows [0, rows) in parts of up to kProductRows.
 template <int kHeight, typename Work>
 inline void LastRows(int rows, int row, Work work) {
   if constexpr (kHeight > 0) {
@@ -68,8 +68,8 @@ inline void LastRows(int rows, int row, Work work) {
 template <typename Work>
 inline void InParts(int rows, Work work) {
   int row = 0;
-  for (; row + kMostRows <= rows; row += kMostRows) work.template operator()<kMostRows>(row);
-  LastRows<kMostRows - 1>(rows - row, row, work);
+  for (; row + kProductRows <= rows; row += kProductRows) work.template operator()<kProductRows>(row);
+  LastRows<kProductRows - 1>(rows - row, row, work);
 }
 
 // s[row][32] = start[row] + q keys for `rows` rows and the 32 tokens of a block. q: [kTiles][steps] tiles; keys: [32 steps / 2][32][2];

@@ -24,6 +24,9 @@ inline constexpr int kTilesHeadWidth = 256;      // the largest E of a kernel on
 inline constexpr int kTilesTaskRows = 256;       // the most flat rows of one of its tasks
 inline constexpr int kTilesTaskNumbers = 32768;  // and the most rows x E (E rounded up to 32)
 
+inline constexpr int kQueryTaskHeads = 8;  // the most KV heads of a task of one query (AttentionTask::heads)
+inline constexpr int kQueryTaskRows = 8;   // and the most rows of each
+
 // Floats of one row's result of one chunk: max (of scores in log2 units), sum, 14 unused, then the values in whole vectors.
 inline constexpr int AttentionPartialFloats(int head_width) { return 16 + (head_width + 15) / 16 * 16; }
 
@@ -36,6 +39,10 @@ struct AttentionTask {
   int group = 1;                   // H / G
   int head_width = 0;
   int first_position = 0;          // position of query 0
+  // 0: one KV head, any rows. Else all rows of the only query of so many neighbouring KV heads (kernels.inc says who takes such tasks);
+  // q, out, keys, values, sinks and partials are then those of the first.
+  // REQUIRES then: BF16, head_width a multiple of 32 up to kTilesHeadWidth, heads <= kQueryTaskHeads, group <= kQueryTaskRows.
+  int heads = 0;
 
   KvType type = KvType::kF32;
   const std::byte* keys = nullptr;     // of this KV head in block id 0
@@ -52,6 +59,7 @@ struct AttentionTask {
   // partials + ((c - partials_chunk) * (row_end - row_begin) + r - row_begin) * AttentionPartialFloats(head_width).
   float* partials = nullptr;
   int partials_chunk = 0;
+  int64_t partials_stride = 0;         // floats from a head's partials to the next one's, if there are several
 };
 
 using AttentionKernel = void (*)(const AttentionTask& task) noexcept;
