@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kHeader = "hone work file 1 ";
-constexpr size_t kEarlyBytes = size_t{1} << 18;
+constexpr size_t kReadBackBytes = size_t{1} << 18;
 
 // To `offset`, or where the file stands (-1).
 Result<void> WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path, int64_t offset = -1) {
@@ -233,10 +233,12 @@ Result<std::unique_ptr<WorkFile>> WorkFile::Open(const std::string& path, uint64
   const Result<void> begun = work->Begin(job, resume);
   if (!begun && work->pieces_.empty()) work->Remove();
   if (!begun) return begun.error();
+  if (work->layout_.bytes > 0) work->sync_ = std::make_unique<BackgroundSync>([fd = work->fd_] { return fdatasync(fd) == 0 ? 0 : errno; });
   return work;
 }
 
 WorkFile::~WorkFile() {
+  sync_.reset();
   if (fd_ >= 0) close(fd_);
   if (log_fd_ >= 0) close(log_fd_);
 }
@@ -306,6 +308,23 @@ Result<void> WorkFile::Put(size_t piece, std::span<const std::vector<std::byte>>
   return {};
 }
 
+Result<void> WorkFile::Holds(size_t piece, std::span<const std::vector<std::byte>> parts) const {
+  std::vector<std::byte> some(kReadBackBytes);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const uint64_t offset = layout_.pieces[piece][i].offset;
+    for (size_t at = 0; at < parts[i].size(); at += some.size()) {
+      const size_t count = std::min(some.size(), parts[i].size() - at);
+      if (!ReadAll(fd_, offset + at, {some.data(), count})) return System("read back");
+      if (std::memcmp(some.data(), &parts[i][at], count) != 0) {
+        return IoError(fmt::format("{}: the file does not hold what was written to it (within {} bytes at {}): another process writes "
+                                   "to it, or the disk or memory is faulty; start again",
+                                   path_, count, offset + at));
+      }
+    }
+  }
+  return {};
+}
+
 Result<void> WorkFile::Get(size_t piece, std::span<std::vector<std::byte>> parts) const {
   for (size_t i = 0; i < parts.size(); ++i) {
     if (!ReadAll(fd_, layout_.pieces[piece][i].offset, parts[i])) return System("read back");
@@ -314,15 +333,17 @@ Result<void> WorkFile::Get(size_t piece, std::span<std::vector<std::byte>> parts
 }
 
 Result<void> WorkFile::PutAt(uint64_t offset, std::span<const std::byte> bytes) {
-  HONE_RETURN_IF_ERROR(WriteAll(fd_, bytes, path_, static_cast<int64_t>(offset)));
-  // The disk begins at once, so that Sync has less to wait for. A hint.
-  if (bytes.size() >= kEarlyBytes)
-    static_cast<void>(sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE));
+  {
+    const std::lock_guard lock(writing_);
+    HONE_RETURN_IF_ERROR(WriteAll(fd_, bytes, path_, static_cast<int64_t>(offset)));
+  }
+  sync_->Wrote(bytes.size());
   return {};
 }
 
 Result<void> WorkFile::Sync() {
-  if (fsync(fd_) != 0) return System("flush to the disk");
+  errno = sync_ != nullptr ? sync_->Finish() : 0;
+  if (errno != 0 || fsync(fd_) != 0) return System("flush to the disk");
   return {};
 }
 

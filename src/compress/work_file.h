@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "base/result.h"
+#include "compress/background_sync.h"
 
 namespace hone {
 
@@ -62,12 +63,13 @@ class WorkFile {
   Result<std::shared_ptr<const MappedFile>> Map();
 
   // With a layout. A whole piece, its parts as the layout has them; pieces come in any order, from any thread, and count when
-  // those before them do. Then back from the file into the same places.
+  // those before them do. Then back from the file: an error unless it holds the same; or into the same places.
   Result<void> Put(size_t piece, std::span<const std::vector<std::byte>> parts);
+  Result<void> Holds(size_t piece, std::span<const std::vector<std::byte>> parts) const;
   Result<void> Get(size_t piece, std::span<std::vector<std::byte>> parts) const;
   // Bytes that belong to no piece: who resumes writes them again. Thread-safe.
   Result<void> PutAt(uint64_t offset, std::span<const std::byte> bytes);
-  Result<void> Sync();  // all that was written is on the disk
+  Result<void> Sync();  // all that was written is on the disk; put no more
 
   void Remove();
 
@@ -86,6 +88,8 @@ class WorkFile {
   Error System(const char* verb) const;
   std::string path_;
   WorkLayout layout_;
+  std::unique_ptr<BackgroundSync> sync_;  // with a layout
+  std::mutex writing_;  // who waits for the file's own lock keeps a processor busy
   std::mutex mutex_;                                    // of what follows
   std::map<size_t, std::pair<uint64_t, uint32_t>> early_;  // finished before one that goes first: length, checksum
   int fd_ = -1, log_fd_ = -1;

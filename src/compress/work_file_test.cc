@@ -109,6 +109,38 @@ TEST_F(PlacedWorkFile, APieceCountsWhenThoseBeforeItDo) {
   GoOn(kPieces);
 }
 
+// What is damaged before the job ends is noticed by who asks, in every part and up to its last byte.
+TEST_F(PlacedWorkFile, WhatTheFileDoesNotHoldIsNoticed) {
+  const auto work = WorkFile::Open(path_, kJob, false, Layout());
+  ASSERT_TRUE(work);
+  for (size_t i = 0; i < kPieces; ++i) ASSERT_TRUE((*work)->Put(i, Piece(i)));
+  const auto flip = [&](uint64_t at) {
+    std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(static_cast<std::streamoff>(at));
+    const char was = static_cast<char>(file.get());
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(was ^ 16));
+  };
+  const WorkLayout layout = Layout();
+  for (size_t i = 0; i < kPieces; ++i) {
+    for (const WorkLayout::Part& part : layout.pieces[i]) {
+      for (const uint64_t at : {part.offset, part.offset + part.bytes / 2, part.offset + part.bytes - 1}) {
+        flip(at);
+        for (size_t j = 0; j < kPieces; ++j) {
+          const Result<void> holds = (*work)->Holds(j, Piece(j));
+          ASSERT_EQ(static_cast<bool>(holds), j != i) << at << " " << j;
+          if (holds) continue;
+          EXPECT_EQ(holds.error().code, ErrorCode::kIo);
+          EXPECT_NE(holds.error().message.find("does not hold what was written"), std::string::npos) << holds.error().message;
+        }
+        flip(at);
+      }
+    }
+  }
+  fs::resize_file(path_, 1000);
+  EXPECT_FALSE((*work)->Holds(kPieces - 1, Piece(kPieces - 1)));
+}
+
 TEST_F(PlacedWorkFile, WhatIsDamagedIsDoneAgain) {
   PutSome(kPieces);
   const std::string whole = GoOn(kPieces), log = Bytes(path_ + ".log");

@@ -54,7 +54,7 @@ class Bitsandbytes4 : public LinearFormat {
                           std::span(largest).subspan(at / kAbsmaxBlock, (n + kAbsmaxBlock - 1) / kAbsmaxBlock));
       }
     });
-    const DoubleQuantized absmax = QuantizeAbsmax(largest);
+    const DoubleQuantized absmax = QuantizeAbsmax(largest, *slices_);
     Store(absmax.codes, out[1]);
     Store(absmax.nested_absmax, out[2]);
     std::memcpy(out[3].data(), DynamicMap().data(), 256 * sizeof(float));
@@ -74,10 +74,22 @@ class Bitsandbytes4 : public LinearFormat {
     const std::string_view key = "\"nested_offset\": ";
     const float offset = std::strtof(state.data() + state.find(key) + key.size(), nullptr);
     const std::array<float, 16>& values = CodebookValues(codebook_);
-    for (int64_t i = first * columns, end = (first + count) * columns; i < end;) {
+    const std::array<float, 256>& map = DynamicMap();
+    const auto absmax_of = [&](int64_t block) {
       float nested;
-      std::memcpy(&nested, out[2].data() + 4 * (i / kAbsmaxBlock / kNestedAbsmaxBlock), 4);
-      const float absmax = DynamicMap()[static_cast<uint8_t>(out[1][i / kAbsmaxBlock])] * nested + offset;
+      std::memcpy(&nested, out[2].data() + 4 * (block / kNestedAbsmaxBlock), 4);
+      return map[static_cast<uint8_t>(out[1][block])] * nested + offset;
+    };
+    std::vector<float> scales;
+    for (int64_t i = first * columns, end = (first + count) * columns; i < end;) {
+      if (const int64_t blocks = (end - i) / kAbsmaxBlock; i % kAbsmaxBlock == 0 && blocks > 0) {
+        scales.resize(static_cast<size_t>(blocks));
+        for (int64_t b = 0; b < blocks; ++b) scales[b] = absmax_of(i / kAbsmaxBlock + b);
+        slices_->look_up(out[0].data() + i / 2, blocks, kAbsmaxBlock, values.data(), true, scales.data(), w);
+        i += blocks * kAbsmaxBlock, w += blocks * kAbsmaxBlock;
+        continue;
+      }
+      const float absmax = absmax_of(i / kAbsmaxBlock);
       const int64_t stop = std::min(end, (i / kAbsmaxBlock + 1) * kAbsmaxBlock);
       const auto one = [&] {  // rows of odd length begin and end within a byte
         const int pair = static_cast<int>(out[0][i / 2]);
@@ -91,6 +103,7 @@ class Bitsandbytes4 : public LinearFormat {
       if (i < stop) one();
     }
   }
+  int64_t rows_together() const override { return 4; }  // reading the state takes as long as some blocks
   std::string ConfigJson(DType dtype) const override {
     return fmt::format(
         "{{\"_load_in_4bit\": true, \"_load_in_8bit\": false, \"bnb_4bit_compute_dtype\": \"{}\", "
@@ -128,10 +141,12 @@ class Bitsandbytes8 : public LinearFormat {
         slices_->round_to_bytes(x, m.columns, absmax > 0 ? 127.0f * (1.0f / absmax) : 0,
                                 reinterpret_cast<int8_t*>(out[0].data()) + static_cast<int64_t>(r) * m.columns);
         std::memcpy(out[1].data() + 4 * r, &absmax, 4);
+        if (m.made) m.made(static_cast<int64_t>(r), 1, x);
       }
     });
     out[2][0] = std::byte{0};  // rows one after the other
   }
+  bool tells_rows() const override { return true; }
   void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType, int64_t first,
               int64_t count, float* w) const override {
     for (int64_t r = first; r < first + count; ++r) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "compress/folder/linear_format.h"
 #include "compress/numbers/small_floats.h"
@@ -98,10 +99,12 @@ class PackQuantized : public LinearFormat {
           slices_->round_in(m.dtype, x, group, grid.scale, grid.zero, half, &codes[g * group]);
         }
         PackRow(codes.data(), m.columns, out[0].data() + r * row_bytes, row_bytes);
+        if (m.made && tells_rows()) m.made(static_cast<int64_t>(r), 1, row);
       }
     });
     PutShapeAndZeros(m.rows, m.columns, zeros, out);
   }
+  bool tells_rows() const override { return scheme_.symmetric; }  // zeros of several rows share a word
 
   bool takes_codes() const override { return true; }
   void EncodeCodes(const LinearCodes& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
@@ -125,9 +128,9 @@ class PackQuantized : public LinearFormat {
               int64_t first, int64_t count, float* w) const override {
     const int64_t group = Group(columns), groups = columns / group;
     const size_t row_bytes = out[0].size() / rows;
-    std::vector<uint8_t> codes(static_cast<size_t>(columns));
+    const auto codes = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(columns));
     for (int64_t r = first; r < first + count; ++r) {
-      slices_->unpack(out[0].data() + r * row_bytes, columns, scheme_.bits, codes.data());
+      slices_->unpack(out[0].data() + r * row_bytes, columns, scheme_.bits, codes.get());
       for (int64_t g = 0; g < groups; ++g, w += group) {
         float zero = static_cast<float>(-LowestCode(spec_));
         if (!scheme_.symmetric) {
@@ -224,12 +227,14 @@ class IntQuantized : public LinearFormat {
         uint8_t* codes = reinterpret_cast<uint8_t*>(out[0].data()) + r * m.columns;
         slices_->round_in(m.dtype, x, m.columns, scale, 0, 128, codes);
         for (int64_t i = 0; i < m.columns; ++i) codes[i] ^= 128;  // signed
+        if (m.made) m.made(static_cast<int64_t>(r), 1, x);
       }
     });
     if (static_activations_)
       StoreAs(m.dtype, StoredScale(m.dtype, m.input_amax > 0 ? m.input_amax / 127.5f : SmallestStep(m.dtype)),
               out[2].data());
   }
+  bool tells_rows() const override { return true; }
   void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType dtype, int64_t first,
               int64_t count, float* w) const override {
     for (int64_t r = first; r < first + count; ++r, w += columns)
@@ -267,9 +272,11 @@ class FloatQuantized : public LinearFormat {
         const float scale = StoredScale(m.dtype, Amax(*slices_, x, m.columns) / 448.0f);
         StoreAs(m.dtype, scale, out[1].data() + r * BytesFor(m.dtype, 1));
         slices_->to_e4m3(m.dtype, x, m.columns, scale, reinterpret_cast<uint8_t*>(out[0].data()) + r * m.columns);
+        if (m.made) m.made(static_cast<int64_t>(r), 1, x);
       }
     });
   }
+  bool tells_rows() const override { return true; }
   void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType dtype, int64_t first,
               int64_t count, float* w) const override {
     for (int64_t r = first; r < first + count; ++r) {
@@ -317,9 +324,11 @@ class Fp4Packed : public LinearFormat {
         // A code's largest value is the limit that NVFP4 asks for; MXFP4's scales are powers of two, so nothing else rounds.
         for (int64_t b = 0; b < blocks; ++b) scale_of[b] = ScaleOf(scales[b], tensor_scale);
         slices_->to_e2m1(x, blocks, block_, scale_of.data(), out[0].data() + r * m.columns / 2);
+        if (m.made) m.made(static_cast<int64_t>(r), 1, x);
       }
     });
   }
+  bool tells_rows() const override { return true; }
   void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType, int64_t first,
               int64_t count, float* w) const override {
     float tensor_scale = 1;

@@ -2,6 +2,7 @@
 #include "compress/folder/linear_format.h"
 
 #include <cstring>
+#include <memory>
 
 #include "base/check.h"
 #include "tensor/float16.h"
@@ -29,6 +30,13 @@ Result<std::unique_ptr<LinearFormat>> MakeLinearFormat(const LinearScheme& schem
 
 void LinearFormat::EncodeCodes(const LinearCodes&, std::span<std::vector<std::byte>>, ThreadPool&) const {
   HONE_CHECK(false, "this format takes no codes");
+}
+
+void LinearFormat::DecodeRows(std::span<const std::span<const std::byte>> outputs, int64_t rows, int64_t columns, DType dtype,
+                              int64_t first, int64_t count, FunctionRef<void(int64_t row, const float* w)> visit) const {
+  const auto w = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(count * columns));
+  Decode(outputs, rows, columns, dtype, first, count, w.get());
+  for (int64_t r = 0; r < count; ++r) visit(first + r, &w[r * columns]);
 }
 
 float RoundTo(DType dtype, float x) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "base/threads.h"
 #include "compress/numbers/slices.h"
@@ -41,6 +42,9 @@ struct LinearWeight {
   float input_amax = 0;        // largest |x| that calibration saw; for formats with static activations
   // Rows [first, first + count) to place[count, columns]; thread-safe.
   std::function<void(int64_t first, int64_t count, float* place)> read = nullptr;
+  // Called, where set and the format does so, as soon as the outputs hold these rows as Decode gives them; thread-safe.
+  // `read`: the rows where they are at hand, or else nullptr.
+  std::function<void(int64_t first, int64_t count, const float* read)> made = nullptr;
 
   // These rows: where they lie, or read into `place`.
   const float* Rows(int64_t first, int64_t count, float* place) const {
@@ -74,6 +78,8 @@ class LinearFormat {
   virtual void Encode(const LinearWeight& weight, std::span<std::vector<std::byte>> outputs,
                       ThreadPool& threads) const = 0;
   virtual bool wants_zeros() const { return false; }
+  // Whether it calls LinearWeight::made, for every row once.
+  virtual bool tells_rows() const { return false; }
   // The same from codes. REQUIRES: takes_codes().
   virtual bool takes_codes() const { return false; }
   virtual DType scale_type(DType dtype) const { return dtype; }
@@ -82,7 +88,10 @@ class LinearFormat {
   // What a reader makes of them: rows [first, first + count) to w.
   virtual void Decode(std::span<const std::span<const std::byte>> outputs, int64_t rows, int64_t columns, DType dtype,
                       int64_t first, int64_t count, float* w) const = 0;
-  // Rows that Decode takes together without reading lines of memory twice.
+  // The same a row after the other.
+  virtual void DecodeRows(std::span<const std::span<const std::byte>> outputs, int64_t rows, int64_t columns, DType dtype,
+                          int64_t first, int64_t count, FunctionRef<void(int64_t row, const float* w)> visit) const;
+  // Rows that Encode and DecodeRows best take together, beginning at a multiple of them.
   virtual int64_t rows_together() const { return 1; }
   // quantization_config of config.json, a JSON object.
   virtual std::string ConfigJson(DType dtype) const = 0;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -162,6 +164,56 @@ TEST(LinearFormat, TheSameBytesWithAllVectors) {
       }
     }
   }
+}
+
+// Rows that a format says are made: each once, and as they will be when all are; a row at a time they are the same.
+TEST(LinearFormat, RowsThatAreMadeCanBeRead) {
+  constexpr int64_t kRows = 264, kColumns = 96;  // two of AWQ's bands and a word
+  Rng rng(5);
+  std::vector<float> w(kRows * kColumns);
+  for (float& x : w) x = 0.02f * (static_cast<float>(rng.Below(1u << 20)) / (1 << 19) - 1);
+  std::vector<LinearScheme> schemes = {{"rtn", "awq", 4, 32, false}, {"rtn", "compressed-tensors", 4, 32, true},
+                                       {"rtn", "compressed-tensors", 4, 32, false}, {"rtn", "gptq", 4, 48, true}};
+  for (const int bits : {4, 8}) schemes.push_back({"rtn", "gptq", bits, 32, false});
+  for (const char* method : {"w8a8", "fp8", "mxfp4", "nvfp4"}) schemes.push_back({method, "compressed-tensors"});
+  for (const char* method : {"nf4", "llm-int8"}) schemes.push_back({method, "bitsandbytes"});
+  int told_by = 0;
+  for (const LinearScheme& scheme : schemes) {
+    const std::string name = scheme.method + " " + scheme.format + " " + std::to_string(scheme.bits);
+    const auto format = MakeLinearFormat(scheme, Isa::kScalar);
+    ASSERT_TRUE(format) << name;
+    std::vector<float> told(w.size()), back(w.size());
+    std::vector<std::atomic<int>> times(kRows);
+    std::vector<std::vector<std::byte>> outputs;
+    const auto spans = [&] { return std::vector<std::span<const std::byte>>(outputs.begin(), outputs.end()); };
+    LinearWeight weight{w.data(), kRows, kColumns, DType::kBF16, Amax(w)};
+    for (const TensorInfo& info : (*format)->Outputs("m", kRows, kColumns, weight.dtype)) outputs.emplace_back(info.bytes(), std::byte{0xa5});
+    weight.made = [&](int64_t first, int64_t count, const float* read) {
+      for (int64_t i = 0; read != nullptr && i < count * kColumns; ++i) ASSERT_EQ(read[i], w[first * kColumns + i]) << name;
+      (*format)->DecodeRows(spans(), kRows, kColumns, weight.dtype, first, count, [&](int64_t row, const float* x) {
+        ++times[row];
+        std::copy_n(x, kColumns, &told[row * kColumns]);
+      });
+    };
+    ThreadPool threads(2);
+    (*format)->Encode(weight, outputs, threads);
+    (*format)->Decode(spans(), kRows, kColumns, weight.dtype, 0, kRows, back.data());
+    for (int64_t r = 0; r < kRows; ++r) ASSERT_EQ(times[r], (*format)->tells_rows() ? 1 : 0) << name << " row " << r;
+    if ((*format)->tells_rows()) {
+      ++told_by;
+      EXPECT_EQ(told, back) << name;
+    }
+    // Any stretch of rows.
+    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, kRows}, {3, 130}, {127, 2}, {263, 1}}) {
+      int64_t next = first;
+      (*format)->DecodeRows(spans(), kRows, kColumns, weight.dtype, first, count, [&](int64_t row, const float* x) {
+        ASSERT_EQ(row, next++) << name;
+        ASSERT_EQ(std::memcmp(x, &back[row * kColumns], kColumns * sizeof(float)), 0) << name << " row " << row;
+      });
+      EXPECT_EQ(next, first + count) << name;
+    }
+  }
+  EXPECT_EQ(told_by, 10);
 }
 
 TEST(LinearFormat, PackedWords) {

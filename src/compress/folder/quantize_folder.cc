@@ -1,29 +1,24 @@
 // See quantize_folder.h. PATH.partial is the weights' file to be (work_file.h): its header says where every tensor will lie before
-// one is made, so each goes there once. Lanes of threads take one matrix after the other: made, written, read back from the file
-// and compared, while other lanes do the same, and what is kept is copied in between. When all of it is on the disk the file moves
-// to PATH.unverified beside the other files, and that gets its name.
+// one is made, so each goes there once. Lanes of threads take one matrix after the other: some rows are made, taken apart as a reader
+// does and compared with the original while all of it lies in the cache; the whole is written, and the file must then hold it.
+// Other lanes do the same, and what is kept is copied in between. When all of it is on the disk the folder gets its name
+// (name_folder.h).
 #include "compress/folder/quantize_folder.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
-#include <sstream>
 
+#include "compress/folder/name_folder.h"
 #include "compress/folder/rounded_codes.h"
 #include "base/check.h"
 #include "compress/gptq/gptq.h"
@@ -40,8 +35,6 @@
 namespace hone {
 namespace {
 
-namespace fs = std::filesystem;
-
 // The linear layers of a folder by their names there, in the order of the model.
 Result<std::vector<LayerUnit>> FindLinears(const Checkpoint& checkpoint) {
   HONE_TRY(const Family* family, FindFamily(checkpoint));
@@ -51,22 +44,6 @@ Result<std::vector<LayerUnit>> FindLinears(const Checkpoint& checkpoint) {
 }
 
 std::string Module(const std::string& name) { return name.substr(0, name.size() - std::string_view(".weight").size()); }
-
-// config.json with one more key at its end.
-Result<std::string> ConfigWith(const std::string& path, const std::string& value) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  std::string json = text.str();
-  const size_t brace = json.rfind('}');
-  if (!in) return IoError(path + ": cannot read: " + std::strerror(errno));
-  if (brace == std::string::npos) return InvalidInput(path + ": no JSON object");
-  const size_t last = json.find_last_not_of(" \t\r\n", brace - 1);
-  const bool empty = last != std::string::npos && json[last] == '{';
-  json = json.substr(0, last + 1) + (empty ? "\n" : ",\n") + "  \"quantization_config\": " + value + "\n}\n";
-  HONE_RETURN_IF_ERROR(JsonConfig::Parse(json, path));
-  return json;
-}
 
 }  // namespace
 
@@ -146,7 +123,7 @@ class FolderJob {
     HONE_RETURN_IF_ERROR(FoldVectors());
     HONE_TRY(WorkLayout layout, LayOut());
     const uint64_t job = hone::Fingerprint(layout.head, Fingerprint());
-    if (run_.resume) HONE_RETURN_IF_ERROR(TakeBack());
+    if (run_.resume) HONE_RETURN_IF_ERROR(TakeWeightsBack(path_));
     HONE_TRY(const auto work, WorkFile::Open(path_ + ".partial", job, run_.resume, std::move(layout)));
     report_.resumed_tensors = work->pieces().size();
     Result<void> made = Make(*work);
@@ -238,7 +215,10 @@ class FolderJob {
       const int64_t row_bytes = static_cast<int64_t>(view_.row_bytes());
       if (window.of != id_ || row < window.first || row >= window.first + window.count) {
         window.of = id_, window.first = row;
-        window.count = std::min(std::max<int64_t>(1, kWindowBytes / row_bytes), tensor_.rows - row);
+        // What is coded together is read together, so that it is still there to be compared.
+        const int64_t together = job_.format_.rows_together();
+        const int64_t bands = std::max<int64_t>(1, kWindowBytes / row_bytes / together);
+        window.count = std::min(bands * together - row % together, tensor_.rows - row);
         window.bytes.resize(static_cast<size_t>(window.count * row_bytes));
         job_.reader_.Read(view_.data + row * row_bytes, window.bytes.size(), window.bytes.data());
       }
@@ -254,12 +234,16 @@ class FolderJob {
     std::atomic<bool> bad_{false};
   };
 
+  struct RowError {
+    double error = 0, power = 0, largest = 0;  // sums of squares
+  };
   // Threads that go through one matrix after the other by themselves.
   struct Lane {
     explicit Lane(int threads) : pool(threads) {}
     ThreadPool pool;
     std::vector<float> w;  // the matrix at hand, where it is needed whole
     std::vector<std::vector<std::byte>> outputs;
+    std::vector<RowError> errors;  // as the matrix's rows
     double verify_s = 0;
   };
 
@@ -453,20 +437,6 @@ class FolderJob {
     return layout;
   }
 
-  // A job that was killed between moving the file and naming its folder.
-  Result<void> TakeBack() const {
-    const std::string moved = path_ + ".unverified/model.safetensors";
-    std::error_code ignored;
-    if (fs::exists(path_ + ".partial", ignored)) return {};
-    const int fd = open(moved.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return {};
-    const bool free = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (free) fs::rename(moved, path_ + ".partial", ignored);
-    close(fd);
-    if (!free) return UsageError(moved + ": another process is writing it");
-    return {};
-  }
-
   // What an earlier job left, whose place this one takes.
   static uint64_t BytesOnDisk(const std::string& path) {
     struct stat status {};
@@ -563,15 +533,21 @@ class FolderJob {
       if (format_.wants_zeros()) lane.outputs[i].clear();  // or else what is there will be overwritten
       lane.outputs[i].resize(infos[i].bytes());
     }
-    if (index >= made_before_) {
-      HONE_RETURN_IF_ERROR(Quantize(plan_.tensors[index], lane));
-      HONE_RETURN_IF_ERROR(work.Put(index, lane.outputs));
-    }
+    lane.errors.assign(static_cast<size_t>(plan_.tensors[index].rows), {});
+    const bool here = index < made_before_;
+    if (!here) HONE_RETURN_IF_ERROR(Quantize(plan_.tensors[index], lane));
     const double start = runtime_.clock->Now();
-    HONE_RETURN_IF_ERROR(work.Get(index, lane.outputs));
-    const Result<void> verified = Verify(index, lane);
+    if (here) HONE_RETURN_IF_ERROR(work.Get(index, lane.outputs));
+    if (here || !ComparesAsItGoes()) HONE_RETURN_IF_ERROR(CompareAll(plan_.tensors[index], lane));
+    HONE_RETURN_IF_ERROR(TakeErrors(index, lane));
+    if (!here) {
+      const double compared = runtime_.clock->Now();
+      HONE_RETURN_IF_ERROR(work.Put(index, lane.outputs));
+      lane.verify_s -= runtime_.clock->Now() - compared;
+      HONE_RETURN_IF_ERROR(work.Holds(index, lane.outputs));
+    }
     lane.verify_s += runtime_.clock->Now() - start;
-    return verified;
+    return {};
   }
 
   std::vector<TensorInfo> Outputs(const FolderTensor& tensor) const {
@@ -580,6 +556,7 @@ class FolderJob {
   // Ranges that are not simply least to largest are found in whole matrices of codes.
   bool ByCodes() const { return scheme_.method == "awq" || scheme_.clip != Clip::kMinMax; }
   bool NeedsWhole() const { return ByCodes() || !format_.reads_rows(); }
+  bool ComparesAsItGoes() const { return !ByCodes() && format_.tells_rows(); }
 
   Result<void> Quantize(const FolderTensor& tensor, Lane& lane) const {
     if (NeedsWhole()) HONE_RETURN_IF_ERROR(Load(tensor, lane));
@@ -593,6 +570,9 @@ class FolderJob {
     weight.read = [&rows](int64_t first, int64_t count, float* place) { rows.Read(first, count, place); };
     if (format_.needs_shared_amax()) weight.shared_amax = amax_.at(InputOf(tensor));
     if (scheme_.static_activations) weight.input_amax = run_.scales->largest_inputs.at(InputOf(tensor));
+    if (ComparesAsItGoes()) {
+      weight.made = [&](int64_t first, int64_t count, const float* read) { CompareRows(tensor, lane, rows, first, count, read); };
+    }
     format_.Encode(weight, lane.outputs, lane.pool);
     return rows.End();
   }
@@ -613,53 +593,7 @@ class FolderJob {
     return RoundToCodes(spec, format_.scale_type(tensor.dtype), lane.w, tensor.rows, tensor.columns, scheme_.group, lane.pool);
   }
 
-  // The file, whole and on the disk, as the weights of a folder that gets its name.
-  Result<void> Name() {
-    const std::string unverified = path_ + ".unverified", weights = unverified + "/model.safetensors";
-    std::error_code error, ignored;
-    fs::remove_all(unverified, ignored);
-    fs::create_directories(unverified, error);
-    if (error) return IoError(unverified + ": cannot make the folder: " + error.message());
-    Result<void> named = WriteOtherFiles(unverified);
-    if (named) fs::rename(path_ + ".partial", weights, error);
-    if (named && !error) {
-      SyncFolder(unverified);
-      named = CheckHeader(unverified);
-    }
-    if (named && !error) error = TakePlace(unverified);
-    if (named && !error) {
-      SyncFolder(fs::path(path_).has_parent_path() ? fs::path(path_).parent_path().string() : ".");
-      return {};
-    }
-    fs::rename(weights, path_ + ".partial", ignored);
-    fs::remove_all(unverified, ignored);
-    return !named ? named : IoError(path_ + ": " + error.message());
-  }
-
-  // The folder gets its name. What had it is removed when that is done, where file systems can exchange names.
-  std::error_code TakePlace(const std::string& folder) const {
-    std::error_code error, ignored;
-    if (run_.overwrite && fs::exists(fs::symlink_status(path_, ignored))) {
-      if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) {
-        fs::remove_all(folder, ignored);
-        return {};
-      }
-      if (errno != EINVAL && errno != ENOSYS) return {errno, std::generic_category()};
-      fs::remove_all(path_, ignored);
-    }
-    fs::rename(folder, path_, error);
-    return error;
-  }
-
-  // Names must reach the disk too; a file system that cannot is no reason to fail.
-  static void SyncFolder(const std::string& folder) {
-    const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    static_cast<void>(fsync(fd));
-    close(fd);
-  }
-
-  Result<void> WriteOtherFiles(const std::string& folder) const {
+  Result<void> Name() const {
     const DType dtype = plan_.tensors.front().dtype;
     std::string quantization = format_.ConfigJson(dtype);
     if (run_.kv != nullptr) {
@@ -668,30 +602,9 @@ class FolderJob {
       HONE_CHECK(at != std::string::npos, "a format without a cache's scheme");
       quantization.replace(at, kNone.size(), "\"kv_cache_scheme\": " + run_.kv->scheme);
     }
-    HONE_TRY(const std::string config, ConfigWith(checkpoint_.path() + "/config.json", quantization));
-    auto files = format_.Files(dtype);
-    files.emplace_back("config.json", config);
-    std::error_code error;
-    for (fs::directory_iterator it(checkpoint_.path(), error), end; !error && it != end; it.increment(error)) {
-      const std::string name = it->path().filename();
-      std::error_code ignored;
-      if (!it->is_regular_file(ignored) || name == "config.json" || name.find(".safetensors") != std::string::npos ||
-          name.ends_with(".bin") || name.ends_with(".gguf") || IsWork(name))
-        continue;
-      fs::copy_file(it->path(), fs::path(folder) / name, error);
-      if (error) break;
-    }
-    if (error) return IoError(folder + ": " + error.message());
-    for (const auto& [name, text] : files) {
-      std::ofstream out(fs::path(folder) / name, std::ios::binary);
-      out << text;
-      if (!out.flush()) return IoError(folder + "/" + name + ": cannot write");
-    }
-    return {};
+    return NameFolder({path_, checkpoint_.path(), quantization, format_.Files(dtype), run_.overwrite},
+                      [this](const std::string& folder) { return CheckHeader(folder); });
   }
-
-  // Of a job whose result goes into the input's folder.
-  static bool IsWork(const std::string& name) { return name.find(".partial") != std::string::npos || name.ends_with(".streams"); }
 
   // The folder opens, with all tensors.
   Result<void> CheckHeader(const std::string& folder) const {
@@ -706,32 +619,40 @@ class FolderJob {
     return {};
   }
 
-  // What was read back from the file, against the original.
-  Result<void> Verify(size_t index, Lane& lane) {
-    const FolderTensor& tensor = plan_.tensors[index];
-    Rows rows(*this, tensor);
+  // Rows as a reader of the outputs gets them, against the original: `read` or else read again.
+  void CompareRows(const FolderTensor& tensor, Lane& lane, Rows& rows, int64_t first, int64_t count, const float* read) const {
+    const auto place = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(read == nullptr ? tensor.columns : 0));
     const std::vector<std::span<const std::byte>> outputs(lane.outputs.begin(), lane.outputs.end());
-    // A band of rows at a time, so that what is read back stays in the cache; sums in the order of the bands.
-    const int64_t rows_of_band = format_.rows_together();
-    struct Band {
-      double error = 0, power = 0, largest = 0;
-    };
-    std::vector<Band> bands(static_cast<size_t>((tensor.rows + rows_of_band - 1) / rows_of_band));
-    lane.pool.ParallelFor(bands.size(), 1, [&](size_t begin, size_t end) {
-      std::vector<float> w(static_cast<size_t>(rows_of_band * tensor.columns)), back(w.size());
-      for (size_t b = begin; b < end; ++b) {
-        const int64_t first = static_cast<int64_t>(b) * rows_of_band, count = std::min(rows_of_band, tensor.rows - first);
-        rows.Read(first, count, w.data());
-        format_.Decode(outputs, tensor.rows, tensor.columns, tensor.dtype, first, count, back.data());
-        slices_.compare(back.data(), w.data(), count * tensor.columns, &bands[b].error, &bands[b].power, &bands[b].largest);
+    format_.DecodeRows(outputs, tensor.rows, tensor.columns, tensor.dtype, first, count, [&](int64_t row, const float* back) {
+      const float* w = read;
+      if (read == nullptr) {
+        rows.Read(row, 1, place.get());
+        w = place.get();
+      } else {
+        read += tensor.columns;
       }
+      RowError& sums = lane.errors[row];
+      slices_.compare(back, w, tensor.columns, &sums.error, &sums.power, &sums.largest);
     });
-    HONE_RETURN_IF_ERROR(rows.End());
+  }
+  Result<void> CompareAll(const FolderTensor& tensor, Lane& lane) const {
+    Rows rows(*this, tensor);
+    const int64_t together = format_.rows_together();
+    lane.pool.ParallelFor(static_cast<size_t>(tensor.rows), static_cast<size_t>(together), [&](size_t begin, size_t end) {
+      for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end); r += together)
+        CompareRows(tensor, lane, rows, r, std::min(together, static_cast<int64_t>(end) - r), nullptr);
+    });
+    return rows.End();
+  }
+
+  // Of all rows, in their order. An error if the format cannot hold the matrix.
+  Result<void> TakeErrors(size_t index, const Lane& lane) {
     double error = 0, power = 0, largest = 0;
-    for (const Band& band : bands) error += band.error, power += band.power, largest = std::max(largest, band.largest);
-    if (!std::isfinite(error))
-      return InvalidInput(
-          fmt::format("{}: {} has weights too large for the format's scales", checkpoint_.path(), tensor.name));
+    for (const RowError& row : lane.errors) error += row.error, power += row.power, largest = std::max(largest, row.largest);
+    if (!std::isfinite(error)) {
+      return InvalidInput(fmt::format("{}: {} has weights too large for the format's scales", checkpoint_.path(),
+                                      plan_.tensors[index].name));
+    }
     report_.relative_error[index] = power > 0 ? std::sqrt(error / power) : std::sqrt(error);
     report_.max_error[index] = largest;
     report_.power[index] = power;

@@ -84,19 +84,26 @@ void QuantizeCodebook4(Codebook4 codebook, std::span<const float> x, int block, 
   static const Ladder ladders[2] = {MakeLadder(CodebookValues(Codebook4::kNf4)),
                                     MakeLadder(CodebookValues(Codebook4::kFp4))};
   const Ladder& ladder = ladders[static_cast<int>(codebook)];
-  for (size_t b = 0; b < absmax.size(); ++b) {
-    const size_t first = b * block, n = std::min<size_t>(block, x.size() - first);
-    if (n % 16 == 0) {
-      slices.largest(&x[first], 1, static_cast<int>(n), &absmax[b]);
+  std::vector<float> factors(absmax.size());
+  const auto quantize = [&](size_t b, size_t blocks, size_t size) {  // `blocks` of them from b on
+    const float* from = &x[b * block];
+    if (size % 16 == 0) {
+      slices.largest(from, static_cast<int64_t>(blocks), static_cast<int>(size), &absmax[b]);
     } else {
-      float least, most;
-      slices.range(&x[first], static_cast<int64_t>(n), &least, &most);
-      absmax[b] = std::max(std::fabs(least), std::fabs(most));
+      for (size_t i = 0; i < blocks; ++i) {
+        float least, most;
+        slices.range(from + i * size, static_cast<int64_t>(size), &least, &most);
+        absmax[b + i] = std::max(std::fabs(least), std::fabs(most));
+      }
     }
+    for (size_t i = b; i < b + blocks; ++i) factors[i] = absmax[i] > 0 ? 1 / absmax[i] : 0;
     // A value at a midpoint takes the lower entry.
-    slices.to_codebook(&x[first], static_cast<int64_t>(n), absmax[b] > 0 ? 1 / absmax[b] : 0, ladder.middle.data(),
-                       ladder.code.data(), &packed[first / 2]);
-  }
+    slices.to_codebook(from, static_cast<int64_t>(blocks), static_cast<int64_t>(size), &factors[b], ladder.middle.data(),
+                       ladder.code.data(), &packed[b * block / 2]);
+  };
+  const size_t whole = x.size() / block, rest = x.size() % block;
+  if (whole > 0) quantize(0, whole, static_cast<size_t>(block));
+  if (rest > 0) quantize(whole, 1, rest);
 }
 
 Codebook4Tensor QuantizeCodebook4(Codebook4 codebook, std::span<const float> x, int block) {
@@ -113,7 +120,7 @@ void DequantizeCodebook4(Codebook4 codebook, const Codebook4Tensor& tensor, int 
   }
 }
 
-DoubleQuantized QuantizeAbsmax(std::span<const float> absmax) {
+DoubleQuantized QuantizeAbsmax(std::span<const float> absmax, const Slices& slices) {
   DoubleQuantized out;
   if (absmax.empty()) return out;
   double sum = 0;
@@ -126,15 +133,7 @@ DoubleQuantized QuantizeAbsmax(std::span<const float> absmax) {
     float largest = 0;
     for (size_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(absmax[first + i] - out.offset));
     out.nested_absmax.push_back(largest);
-    const float inverse = largest > 0 ? 1 / largest : 0;
-    for (size_t i = 0; i < n; ++i) {
-      const float scaled = (absmax[first + i] - out.offset) * inverse;
-      // How many of all but the last lie below, without branches: they would be guessed wrong half of the time.
-      size_t code = 0;
-      for (size_t step = map.size() / 2; step > 0; step /= 2) code += map[code + step - 1] < scaled ? step : 0;
-      const size_t before = code - (code > 0 ? 1 : 0);
-      out.codes[first + i] = static_cast<uint8_t>(scaled - map[before] < map[code] - scaled ? before : code);
-    }
+    slices.to_nearest(&absmax[first], static_cast<int64_t>(n), out.offset, largest > 0 ? 1 / largest : 0, map.data(), &out.codes[first]);
   }
   return out;
 }

@@ -34,7 +34,7 @@ struct DoubleQuantized {
   std::vector<float> nested_absmax;
   float offset = 0;
 };
-DoubleQuantized QuantizeAbsmax(std::span<const float> absmax);
+DoubleQuantized QuantizeAbsmax(std::span<const float> absmax, const Slices& slices = kSlicesV2);
 std::vector<float> DequantizeAbsmax(const DoubleQuantized& absmax);
 
 // LLM.int8(): a row as round(127 x / absmax). Entries of at least `threshold` (> 0) are left out of absmax and clip.

@@ -35,8 +35,11 @@ struct Slices {
   void (*to_e2m1)(const float* x, int64_t blocks, int block, const float* scales, std::byte* packed);
   // How many of 15 rising bounds lie below x * factor.
   void (*count_below)(const float* x, int64_t n, float factor, const float* bounds, uint8_t* counts);
-  // The same, as codes[count] two a byte, the first in the high half.
-  void (*to_codebook)(const float* x, int64_t n, float factor, const float* bounds, const uint8_t* codes, uint8_t* packed);
+  // The same of blocks with a factor each, as codes[count] two a byte, the first in the high half. REQUIRES: even blocks, or one.
+  void (*to_codebook)(const float* x, int64_t blocks, int64_t block, const float* factors, const float* bounds, const uint8_t* codes,
+                      uint8_t* packed);
+  // Which of 256 rising values is nearest to (x - offset) * factor; of two as near the upper one.
+  void (*to_nearest)(const float* x, int64_t n, float offset, float factor, const float* values, uint8_t* codes);
   // (code - zero) * scale; zero is whole.
   void (*dequantize)(const uint8_t* codes, int64_t n, float scale, float zero, float* x);
   // code * scale.

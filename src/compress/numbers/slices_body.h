@@ -21,7 +21,7 @@ namespace hone {
 namespace {
 
 // The vectors' own instructions where g++ 12 does not find them: it turns a < b ? a : b into a comparison and a selection, and
-// widens bytes one by one.
+// widens bytes one by one, and floats to doubles by halves.
 #if HONE_LANES == 16
 inline Floats Least(Floats a, Floats b) { return _mm512_min_ps(a, b); }  // a < b ? a : b
 inline Floats Most(Floats a, Floats b) { return _mm512_max_ps(a, b); }
@@ -29,6 +29,7 @@ inline Ints MostInts(Ints a, Ints b) { return (Ints)_mm512_max_epi32((__m512i)a,
 inline Ints FromBytes(const void* p) { return (Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
 inline Ints FromSignedBytes(const void* p) { return (Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
 inline Ints FromShorts(const void* p) { return (Ints)_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p))); }
+inline __m512d FloatsAsDoubles(const float* p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
 #elif HONE_LANES == 8
 inline Floats Least(Floats a, Floats b) { return _mm256_min_ps(a, b); }
 inline Floats Most(Floats a, Floats b) { return _mm256_max_ps(a, b); }
@@ -36,6 +37,7 @@ inline Ints MostInts(Ints a, Ints b) { return (Ints)_mm256_max_epi32((__m256i)a,
 inline Ints FromBytes(const void* p) { return (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
 inline Ints FromSignedBytes(const void* p) { return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
 inline Ints FromShorts(const void* p) { return (Ints)_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+inline __m256d FloatsAsDoubles(const float* p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
 #else
 inline Floats Least(Floats a, Floats b) { return _mm_min_ps(a, b); }
 inline Floats Most(Floats a, Floats b) { return _mm_max_ps(a, b); }
@@ -48,6 +50,7 @@ inline __m128i FourBytes(const void* p) {
 inline Ints FromBytes(const void* p) { return (Ints)_mm_cvtepu8_epi32(FourBytes(p)); }
 inline Ints FromSignedBytes(const void* p) { return (Ints)_mm_cvtepi8_epi32(FourBytes(p)); }
 inline Ints FromShorts(const void* p) { return (Ints)_mm_cvtepu16_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
+inline __m128d FloatsAsDoubles(const float* p) { return _mm_cvtps_pd(_mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))); }
 #endif
 
 // fn(vector from `stored`) to x for n elements of `width` bytes; load reads a vector of them.
@@ -266,8 +269,50 @@ void CountBelow(const float* x, int64_t n, float factor, const float* bounds, ui
   });
 }
 
-void ToCodebook(const float* x, int64_t n, float factor, const float* bounds, const uint8_t* codes, uint8_t* packed) {
+#if HONE_LANES == 16
+// Bounds by the cells of an even grid over -1 .. 1: where none has two, a value is compared with the bound of its cell alone.
+struct CodeCells {
+  float bound[32];    // infinity where there is none
+  int32_t codes[32];  // of what is not above it, and of what is 8 bits higher
+};
+inline __m512i CellOf(__m512 x) {  // rising with x
+  return _mm512_cvttps_epi32(_mm512_fmadd_ps((__m512)Limited((Floats)x, 0.99f), _mm512_set1_ps(16), _mm512_set1_ps(16)));
+}
+inline bool MakeCells(const float* bounds, const uint8_t* codes, CodeCells* cells) {
+  float rising[16] = {};
+  std::memcpy(rising, bounds, 15 * sizeof(float));
+  int32_t cell_of[16];
+  _mm512_storeu_si512(cell_of, CellOf(_mm512_loadu_ps(rising)));
+  int next = 0;
+  for (int c = 0; c < 32; ++c) {
+    const bool has = next < 15 && cell_of[next] == c;
+    cells->bound[c] = has ? bounds[next] : INFINITY;
+    cells->codes[c] = codes[next] | codes[next + has] << 8;
+    next += has;
+    if (next < 15 && cell_of[next] == c) return false;
+  }
+  return true;
+}
+
+// As ToCodebook for the vectors of a block; how many weights that were.
+inline int64_t ToCodesOfCells(const CodeCells& cells, const float* x, int64_t n, float factor, uint8_t* packed) {
+  const __m512 bounds[2] = {_mm512_loadu_ps(cells.bound), _mm512_loadu_ps(cells.bound + 16)};
+  const __m512i codes[2] = {_mm512_loadu_si512(cells.codes), _mm512_loadu_si512(cells.codes + 16)};
   int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m512 v = _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(factor));
+    const __m512i cell = CellOf(v);
+    const __mmask16 above = _mm512_cmp_ps_mask(v, _mm512_permutex2var_ps(bounds[0], cell, bounds[1]), _CMP_GT_OQ);
+    __m512i code = _mm512_permutex2var_epi32(codes[0], cell, codes[1]);
+    code = _mm512_mask_srli_epi32(code, above, code, 8);
+    const __m512i pairs = _mm512_or_si512(_mm512_slli_epi64(code, 4), _mm512_srli_epi64(code, 32));  // in the lowest bytes
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + i / 2), _mm512_cvtepi64_epi8(pairs));
+  }
+  return i;
+}
+#endif
+
+inline void ToCodesOfBlock(const float* x, int64_t i, int64_t n, float factor, const float* bounds, const uint8_t* codes, uint8_t* packed) {
 #if HONE_LANES == 16
   float rising[16] = {};
   std::memcpy(rising, bounds, 15 * sizeof(float));
@@ -305,6 +350,56 @@ void ToCodebook(const float* x, int64_t n, float factor, const float* bounds, co
     CountBelow(x + i, count, factor, bounds, counts);
     for (int64_t j = 0; j < count; j += 2)
       packed[(i + j) / 2] = static_cast<uint8_t>(codes[counts[j]] << 4 | (j + 1 < count ? codes[counts[j + 1]] : 0));
+  }
+}
+
+void ToCodebook(const float* x, int64_t blocks, int64_t block, const float* factors, const float* bounds, const uint8_t* codes,
+                uint8_t* packed) {
+#if HONE_LANES == 16
+  CodeCells cells;
+  const bool by_cells = MakeCells(bounds, codes, &cells);
+#endif
+  for (int64_t b = 0; b < blocks; ++b, x += block, packed += block / 2) {
+    int64_t i = 0;
+#if HONE_LANES == 16
+    if (by_cells) i = ToCodesOfCells(cells, x, block, factors[b], packed);
+    if (i == block) continue;
+#endif
+    ToCodesOfBlock(x, i, block, factors[b], bounds, codes, packed);
+  }
+}
+
+// How many of all values but the last lie below, without branches: they would be guessed wrong half of the time. Then the
+// nearer of the two around.
+void ToNearest(const float* x, int64_t n, float offset, float factor, const float* values, uint8_t* codes) {
+  int64_t i = 0;
+#if HONE_LANES == 16
+  const auto value = [&](__m512i at) { return _mm512_i32gather_ps(at, values, 4); };
+  const __m512i every = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512 sixteenths = value(_mm512_add_epi32(_mm512_slli_epi32(every, 4), _mm512_set1_epi32(15)));
+  for (; i + 16 <= n; i += 16) {
+    const __m512 v = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(offset)), _mm512_set1_ps(factor));
+    __m512i at = _mm512_setzero_si512();  // in sixteenths at first
+    for (int step = 8; step > 0; step /= 2) {
+      const __m512 least = _mm512_permutexvar_ps(_mm512_add_epi32(at, _mm512_set1_epi32(step - 1)), sixteenths);
+      at = _mm512_mask_add_epi32(at, _mm512_cmp_ps_mask(least, v, _CMP_LT_OQ), at, _mm512_set1_epi32(step));
+    }
+    at = _mm512_slli_epi32(at, 4);
+    for (int step = 8; step > 0; step /= 2) {
+      const __m512 least = value(_mm512_add_epi32(at, _mm512_set1_epi32(step - 1)));
+      at = _mm512_mask_add_epi32(at, _mm512_cmp_ps_mask(least, v, _CMP_LT_OQ), at, _mm512_set1_epi32(step));
+    }
+    const __m512i before = _mm512_max_epi32(_mm512_sub_epi32(at, _mm512_set1_epi32(1)), _mm512_setzero_si512());
+    const __mmask16 nearer = _mm512_cmp_ps_mask(_mm512_sub_ps(v, value(before)), _mm512_sub_ps(value(at), v), _CMP_LT_OQ);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtepi32_epi8(_mm512_mask_blend_epi32(nearer, at, before)));
+  }
+#endif
+  for (; i < n; ++i) {
+    const float v = (x[i] - offset) * factor;
+    int at = 0;
+    for (int step = 128; step > 0; step /= 2) at += values[at + step - 1] < v ? step : 0;
+    const int before = at - (at > 0 ? 1 : 0);
+    codes[i] = static_cast<uint8_t>(v - values[before] < values[at] - v ? before : at);
   }
 }
 
@@ -432,17 +527,14 @@ void UnpackCodes(const std::byte* packed, int64_t n, int bits, uint8_t* codes) {
 // Sixteen sums, whatever the lanes: so that all tables give the same.
 void Compare(const float* a, const float* b, int64_t n, double* errors, double* power, double* largest) {
   constexpr int kSums = 16, kDoubles = kLanes / 2, kParts = kSums / kDoubles;
-  typedef float Half __attribute__((vector_size(kDoubles * 4)));
   typedef double Doubles __attribute__((vector_size(kDoubles * 8)));  // a register: of twice its size g++ 12 goes through memory
   typedef int64_t Words __attribute__((vector_size(kDoubles * 8)));
   Doubles error[kParts] = {}, squares[kParts] = {}, most[kParts] = {};
   int64_t i = 0;
   for (; i + kSums <= n; i += kSums) {
     for (int part = 0; part < kParts; ++part) {
-      Half x, y;
-      std::memcpy(&x, a + i + part * kDoubles, sizeof(x));
-      std::memcpy(&y, b + i + part * kDoubles, sizeof(y));
-      const Doubles wanted = __builtin_convertvector(y, Doubles), e = __builtin_convertvector(x, Doubles) - wanted;
+      const Doubles wanted = (Doubles)FloatsAsDoubles(b + i + part * kDoubles);
+      const Doubles e = (Doubles)FloatsAsDoubles(a + i + part * kDoubles) - wanted;
       error[part] += e * e;
       squares[part] += wanted * wanted;
       const Doubles magnitude = (Doubles)((Words)e & INT64_MAX);

@@ -190,18 +190,50 @@ TEST_P(SlicesTest, ReadsAndLooksUpAsTheDefinitions) {
         }
       }
     }
-    float bounds[15];
-    for (int i = 0; i < 15; ++i) bounds[i] = static_cast<float>(i - 7) * 0.5f;
     uint8_t codes[16];
     for (int i = 0; i < 16; ++i) codes[i] = static_cast<uint8_t>((7 * i + 3) % 16);
-    std::vector<uint8_t> packed((n + 1) / 2 + 1, 0xa5), wanted((n + 1) / 2 + 1);
-    slices().to_codebook(x.data(), n, 0.5f, bounds, codes, packed.data());
-    for (int64_t i = 0; i < n; ++i) {
-      const uint8_t code = codes[std::lower_bound(bounds, bounds + 15, x[i] * 0.5f) - bounds];
-      wanted[i / 2] = static_cast<uint8_t>(wanted[i / 2] | (i % 2 == 0 ? code << 4 : code));
+    // Bounds far apart, many of them near zero, evenly within -1 .. 1 and a little to the side of that.
+    for (const auto& [step, shift] : {std::pair{0.5f, 0.0f}, {0.01f, 0.0f}, {0.125f, 0.0f}, {0.1f, 0.03f}}) {
+      float bounds[15];
+      for (int i = 0; i < 15; ++i) bounds[i] = static_cast<float>(i - 7) * step + shift;
+      std::vector<float> near = x;  // some of them at a bound, or beside one
+      for (int64_t i = 0; i < n; i += 3) near[i] = 2 * std::nextafter(bounds[i % 15], static_cast<float>(i % 2 == 0 ? -9 : 9));
+      for (int64_t i = 1; i < n; i += 3) near[i] = 2 * bounds[i % 15];
+      std::vector<uint8_t> packed((n + 1) / 2 + 1, 0xa5), wanted((n + 1) / 2 + 1);
+      const float half = 0.5f;
+      slices().to_codebook(near.data(), 1, n, &half, bounds, codes, packed.data());
+      for (int64_t i = 0; i < n; ++i) {
+        const uint8_t code = codes[std::lower_bound(bounds, bounds + 15, near[i] * 0.5f) - bounds];
+        wanted[i / 2] = static_cast<uint8_t>(wanted[i / 2] | (i % 2 == 0 ? code << 4 : code));
+      }
+      wanted.back() = 0xa5;  // not written past the end
+      ASSERT_EQ(packed, wanted) << n << " " << step;
+      // Blocks, a factor each.
+      if (n % 16 != 0) continue;
+      const float factors[2] = {half, 0.3f};
+      std::vector<uint8_t> of_blocks(packed.size(), 0xa5), one(packed.size());
+      slices().to_codebook(near.data(), 2, n / 2, factors, bounds, codes, of_blocks.data());
+      slices().to_codebook(near.data(), 1, n / 2, &factors[0], bounds, codes, one.data());
+      slices().to_codebook(near.data() + n / 2, 1, n / 2, &factors[1], bounds, codes, one.data() + n / 4);
+      one.back() = 0xa5;
+      ASSERT_EQ(of_blocks, one) << n << " " << step;
     }
-    wanted.back() = 0xa5;  // not written past the end
-    ASSERT_EQ(packed, wanted) << n;
+    // The nearest of 256, by looking at all.
+    std::vector<float> ladder(256);
+    for (int i = 0; i < 256; ++i) ladder[i] = std::pow(static_cast<float>(i - 100) / 64, 3.0f);
+    std::vector<uint8_t> at(n + 1, 0xa5);
+    slices().to_nearest(x.data(), n, 0.25f, 1.5f, ladder.data(), at.data());
+    for (int64_t i = 0; i < n; ++i) {
+      const float v = (x[i] - 0.25f) * 1.5f;
+      for (const float value : ladder) ASSERT_LE(std::fabs(ladder[at[i]] - v), std::fabs(value - v)) << n << " " << v;
+    }
+    EXPECT_EQ(at.back(), 0xa5);
+    // Of two as near the upper one; beyond the ends the first and the last.
+    std::vector<float> ends(n);
+    for (int64_t i = 0; i < n; ++i) ends[i] = i % 3 == 0 ? 127.5f : i % 3 == 1 ? -9.0f : 999.0f;
+    for (int i = 0; i < 256; ++i) ladder[i] = static_cast<float>(i);
+    slices().to_nearest(ends.data(), n, 0, 1, ladder.data(), at.data());
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(at[i], i % 3 == 0 ? 128 : i % 3 == 1 ? 0 : 255) << n;
   }
   std::vector<std::byte> all(256);
   for (int i = 0; i < 256; ++i) all[i] = static_cast<std::byte>(i);

@@ -52,7 +52,7 @@ Grid SearchGrid(const GridSpec& spec, Range range, const float* x, int64_t n) {
     const float p = static_cast<float>(1 - i / 100.0);
     const Grid grid = GptqGrid(spec, {p * range.low, p * range.high});
     double error = 0;
-    for (int64_t j = 0; j < n; ++j) {
+    for (int64_t j = 0; j < n && error < least; ++j) {  // it only grows
       error +=
           std::pow(std::fabs(static_cast<double>(grid.Dequantize(EncodeUniform(spec, grid, x[j])) - x[j])), spec.norm);
     }
