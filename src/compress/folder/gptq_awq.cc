@@ -164,7 +164,8 @@ class TurnedFormat : public LinearFormat {
     const int bits = scheme_.bits;
     const uint32_t mask = (1u << bits) - 1;
     const std::vector<Run> runs = Runs(out, columns, Group(columns));
-    const auto words = std::make_unique_for_overwrite<uint32_t[]>(static_cast<size_t>(std::min(awq_ ? Band() / kEight : Band(), count + 1) * WordsOfRow(columns)));
+    const int64_t most = std::min(awq_ ? Band() / kEight : Band(), count + 1);  // rows of words at once
+    const auto words = std::make_unique_for_overwrite<uint32_t[]>(static_cast<size_t>(most * WordsOfRow(columns)));
     const auto codes = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(kEight * columns));
     for (int64_t r0 = first, end = 0; r0 < first + count; r0 = end) {
       end = std::min(first + count, r0 / Band() * Band() + Band());
@@ -252,7 +253,8 @@ class TurnedFormat : public LinearFormat {
 
   // Four words of each of four rows, `stride` words apart, to four words of each of four columns.
   static void Turn(const void* in, int64_t stride, uint32_t* out, int64_t out_stride) {
-    const auto row = [&](int64_t k) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const std::byte*>(in) + 4 * k * stride)); };
+    const auto* from = static_cast<const std::byte*>(in);
+    const auto row = [&](int64_t k) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 4 * k * stride)); };
     const __m128i a = row(0), b = row(1), c = row(2), d = row(3);
     const __m128i low[2] = {_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d)};
     const __m128i high[2] = {_mm_unpackhi_epi32(a, b), _mm_unpackhi_epi32(c, d)};

@@ -49,8 +49,8 @@ class Hqq : public LinearFormat {
     for (int64_t g = 0; g < layout.rows; ++g) {
       const float* x = m.w + g * group_;
       float scale = RoundTo(DType::kF16, found.scale[g]), zero = RoundTo(DType::kF16, found.zero[g]);
-      // A group far from zero for its width: one number for all of it.
-      if (!std::isfinite(zero) || !std::isfinite(scale) || scale == 0)
+      // A group far from zero for its width: one number for all of it. One too wide for a scale stays so: nothing may come of it.
+      if (std::isfinite(scale) && (!std::isfinite(zero) || scale == 0))
         scale = 1, zero = RoundTo(DType::kF16, -*std::min_element(x, x + group_));
       StoreAs(DType::kF16, scale, out[1].data() + 2 * g);
       StoreAs(DType::kF16, zero, out[2].data() + 2 * g);

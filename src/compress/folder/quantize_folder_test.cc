@@ -225,6 +225,42 @@ TEST_F(QuantizeFolderTest, AModelThatChangesWhileItIsReadGivesNoResult) {
   EXPECT_TRUE(Bytes(out + "/model.safetensors") == Bytes(whole + "/model.safetensors"));
 }
 
+// One weight of many that F16 scales cannot reach: refused by name, whatever the format, and nothing is left.
+TEST_F(QuantizeFolderTest, WeightsBeyondTheScalesAreRefused) {
+  HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
+  const std::string model = Fresh("beyond"), weights = model + "/model.safetensors", out = Fresh("beyond_out");
+  fs::copy(base, model, fs::copy_options::recursive);
+  fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
+  // The same halves read as BF16: all are small numbers.
+  const std::string old = Bytes(weights);
+  uint64_t length = 0;
+  std::memcpy(&length, old.data(), sizeof(length));
+  const size_t data = 8 + length;
+  std::string header = old.substr(8, length);
+  for (size_t at = 0; (at = header.find("\"F16\"", at)) != std::string::npos; at += 6) header.insert(at + 1, "B");
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  length = header.size();
+  std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
+  bytes += header + old.substr(data);
+  const std::string name = "model.layers.1.self_attn.o_proj.weight";
+  const size_t entry = header.find("\"" + name + "\""), offsets = header.find("\"data_offsets\"", entry);
+  ASSERT_NE(entry, std::string::npos);
+  const size_t weight = 8 + length + std::stoull(header.substr(header.find('[', offsets) + 1)) + 2 * 77;
+  const LinearScheme schemes[] = {{"rtn", "gptq", 4, 32, true}, {"rtn", "gptq", 8, 32, false}, {"rtn", "awq", 4, 32, false},
+                                  {"hqq", "hqq", 4, 64, false}, {"hqq", "hqq", 3, 64, false}};
+  for (const LinearScheme& scheme : schemes) {
+    for (const uint16_t huge : {0x4e80, 0xce80, 0x7f00, 0xff00}) {  // 2^30 and 2^127, both signs
+      std::memcpy(&bytes[weight], &huge, sizeof(huge));
+      std::ofstream(weights, std::ios::binary) << bytes;
+      const auto refused = Quantize(model, scheme, out);
+      ASSERT_FALSE(refused) << scheme.format << " " << scheme.bits << " " << huge;
+      EXPECT_EQ(refused.error().code, ErrorCode::kInvalidInput);
+      EXPECT_NE(refused.error().message.find(name + " has weights too large"), std::string::npos) << refused.error().message;
+      for (const char* end : {"", ".partial", ".partial.log", ".unverified"}) EXPECT_FALSE(fs::exists(out + end)) << end;
+    }
+  }
+}
+
 TEST_F(QuantizeFolderTest, WhatCannotWorkIsRefusedBeforeAnyWork) {
   HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
   const std::string out = Fresh("folder_refused");
