@@ -128,7 +128,7 @@ class ServeCommand : public Command {
                    "what prompts may add to a step while streams run, in ms: they are cut to fit; 0: uncut")
         ->range(0.0, 1e6)
         ->show_default();
-    flags.Add("--policy", engine_.policy, "who runs first")->show_default();
+    flags.Add("--policy", engine_.policy, "who runs first: fcfs, priority or mlfq")->show_default();
     flags.AddSwitch("!--no-prefix-cache", engine_.prefix_cache, "keep no computed prompts for later ones");
   }
 

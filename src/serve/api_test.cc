@@ -375,6 +375,31 @@ TEST_F(Api, ResponsesStream) {
   EXPECT_EQ(json::parse(failed.back())["response"]["status"], "failed");
 }
 
+// Wherever an answer is cut, its last item says so, as it ends and in the whole; what was finished before stays completed.
+TEST_F(Api, ResponsesThatAreCutSayWhatIsIncomplete) {
+  StartThinking();
+  const std::vector<std::string> pieces = {"<think>", "hm", "</think>", "It is ", "so.", "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\"", ":1}", "}</tool_call>"};
+  engine_->Say(pieces);
+  for (size_t most = 1; most <= pieces.size(); ++most) {
+    const std::string body = R"({"model":"fake/model","input":"say","tools":[{"type":"function","name":"f","parameters":{}}],"max_output_tokens":)" + std::to_string(most);
+    const json whole = Body(Call("POST", kResponses, body + "}"));
+    EXPECT_EQ(whole["status"], most < pieces.size() ? "incomplete" : "completed");
+    json done = json::array(), last;
+    for (const std::string& event : Call("POST", kResponses, body + R"(,"stream":true})").events()) {
+      last = json::parse(event);
+      if (last["type"] == "response.output_item.done") done.push_back(last["item"]);
+    }
+    EXPECT_EQ(last["response"]["output"], done) << most;
+    ASSERT_EQ(done.size(), whole["output"].size()) << most;
+    for (size_t i = 0; i < done.size(); ++i) {
+      const bool cut = i + 1 == done.size() && most < pieces.size();
+      EXPECT_EQ(done[i]["status"], cut ? "incomplete" : "completed") << most << " " << i;
+      EXPECT_EQ(whole["output"][i]["status"], done[i]["status"]) << most << " " << i;
+      EXPECT_EQ(whole["output"][i]["type"], done[i]["type"]) << most << " " << i;
+    }
+  }
+}
+
 // Random texts of characters of 1 to 4 bytes, cut into tokens anywhere (within characters too), with random stop
 // strings: the deltas joined are the whole text, which is what a search in the plain text says, and are whole
 // characters.

@@ -79,7 +79,8 @@ class FakeEngine final : public Engine {
   //   "full"     Submit fails with kLimit            "crash"    after three tokens the sequence ends with kError
   //   "endless"  tokens until cancelled              "hold"     nothing until cancelled or released
   //   "huge"     like endless, 64 KiB a token        "emoji"    text whose characters take several tokens
-  //   "say"      the tokens given to Say, then stop  "late"     kError for its time in the queue
+  //   "say"      the tokens given to Say, then stop, or "length" at max_tokens
+  //   "late"     kError for its time in the queue
   //   "slow"     kError for its whole time           "nan"      kError without a token left
   // Otherwise "w0 w1 w2 ..." one word a token, "stop" after ten, or "length" at max_tokens.
   Result<SequenceId> Submit(SequenceRequest request, EventCallback callback) override {
@@ -233,6 +234,7 @@ class FakeEngine final : public Engine {
       }
       event->output_tokens = sequence.produced;
       if (i + 1 >= static_cast<int>(say_.size())) event->finish = FinishReason::kStop;
+      else if (sequence.produced == sequence.request.max_tokens) event->finish = FinishReason::kLength;
       return true;
     }
     std::string bytes = "w" + std::to_string(i) + " ";

@@ -235,12 +235,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
     } else {
       request_.shape->Add(index, event);
     }
-    if (event.finish == FinishReason::kNone) return true;
-    if (request_.stream) *out += request_.shape->Closing(index, event);
-    choice.finished = true;
     choice.prompt_tokens = event.prompt_tokens;
     choice.cached_tokens = event.cached_tokens;
     choice.output_tokens = event.output_tokens;
+    if (event.finish == FinishReason::kNone) return true;
+    if (request_.stream) *out += request_.shape->Closing(index, event);
+    choice.finished = true;
     if (record_->queue_s < 0) record_->queue_s = event.queue_s;
     const bool tools = request_.shape->CalledTools(index);
     const Outcome outcome = tools                                 ? Outcome::kToolCalls
@@ -260,6 +260,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     const Usage usage = TotalUsage();
     End();
     Record(usage);
+    ObserveLongest();
     context_.models.Judge();
     if (!request_.stream) {
       HttpResponse response;
@@ -302,6 +303,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
     ended_ = true;
     events_.clear();
     return std::exchange(ids_, {});
+  }
+
+  void ObserveLongest() {
+    int longest = 0;
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      longest = std::max(choices_[i].first_of_prompt ? 0 : longest, choices_[i].output_tokens);
+      if (i + 1 == choices_.size() || choices_[i + 1].first_of_prompt) model_->metrics.request_longest.Observe(longest);
+    }
   }
 
   void Uncount() {

@@ -306,6 +306,40 @@ TEST_F(Operations, MetricsCount) {
   EXPECT_EQ(Call("GET", "/metrics").body.find("vllm:"), std::string::npos);
 }
 
+// What the dashboards that come with vLLM, and Ray's, draw of a server without drafts, swapping and connectors, in their labels.
+TEST_F(Operations, DashboardsOfVllmFindWhatTheyDraw) {
+  ServeOptions options;
+  options.vllm_metrics = true;
+  Start(options);
+  engine_->SetStats({.waiting = 3});
+  EXPECT_EQ(Chat("hello", R"("n":2)").status, 200);
+  const std::string text = Call("GET", "/metrics").body;
+  for (const char* name :
+       {"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "gpu_cache_usage_perc", "num_preemptions_total", "prefix_cache_queries_total",
+        "prefix_cache_hits_total", "gpu_prefix_cache_queries_total", "gpu_prefix_cache_hits_total", "prompt_tokens_total", "generation_tokens_total",
+        "prompt_tokens_cached_total", "time_to_first_token_seconds", "time_per_output_token_seconds", "inter_token_latency_seconds",
+        "request_time_per_output_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds", "request_prefill_time_seconds",
+        "request_decode_time_seconds", "request_inference_time_seconds", "request_prompt_tokens", "request_generation_tokens",
+        "request_max_num_generation_tokens", "request_params_n", "request_params_max_tokens", "request_prefill_kv_computed_tokens", "iteration_tokens_total"}) {
+    const std::string full = std::string("vllm:") + name, labels = R"({model_name="fake/model",engine="0"} )";
+    EXPECT_NE(text.find("# TYPE " + full + " "), std::string::npos) << name;
+    EXPECT_TRUE(text.find("\n" + full + labels) != std::string::npos || text.find("\n" + full + "_count" + labels) != std::string::npos) << name;
+  }
+  const auto sample = [&](const std::string& name, const std::string& label) {
+    return Sample(text, "vllm:" + name + R"({model_name="fake/model",engine="0",)" + label + "}");
+  };
+  EXPECT_EQ(sample("engine_sleep_state", R"(sleep_state="awake")"), 1);
+  EXPECT_EQ(sample("engine_sleep_state", R"(sleep_state="discard_all")"), 0);
+  EXPECT_EQ(sample("num_requests_waiting_by_reason", R"(reason="capacity")"), 3);
+  EXPECT_EQ(sample("num_requests_waiting_by_reason", R"(reason="deferred")"), 0);
+  EXPECT_EQ(sample("prompt_tokens_by_source_total", R"(source="local_compute")"), 25 - 2);
+  EXPECT_EQ(sample("prompt_tokens_by_source_total", R"(source="local_cache_hit")"), 2);
+  // A request's choices count once, as the longest of them.
+  EXPECT_EQ(Sample(text, R"(vllm:request_max_num_generation_tokens_sum{model_name="fake/model",engine="0"})"), 10);
+  EXPECT_EQ(Sample(text, R"(vllm:request_max_num_generation_tokens_count{model_name="fake/model",engine="0"})"), 1);
+  EXPECT_EQ(Sample(text, R"(vllm:request_generation_tokens_count{model_name="fake/model",engine="0"})"), 2);
+}
+
 TEST_F(Operations, TheDocsNameEveryMetric) {
   ServeOptions options;
   options.access_log = WriteFile("access.log", "");
@@ -359,11 +393,17 @@ TEST_F(Operations, TheAccessLogHasALineARequest) {
   ASSERT_TRUE(Eventually([&] { return engine_->running() == 1; }));
   gone.Reset();
   ASSERT_TRUE(Eventually([&] { return engine_->running() == 0; }));
+  // What was sent to one that left in the middle is in its line.
+  TestClient left(port());
+  left.Send(TestClient::Format("POST", kChat, ChatBody("endless", R"("stream":true)"), Bearer("alice-key-1")));
+  ASSERT_TRUE(left.ReadUntil("w4 "));
+  left.Reset();
+  ASSERT_TRUE(Eventually([&] { return engine_->running() == 0; }));
   server_.reset();
   std::ifstream file(options.access_log);
   std::vector<json> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
-  ASSERT_EQ(lines.size(), 5u);
+  ASSERT_EQ(lines.size(), 6u);
   EXPECT_EQ(lines[0]["id"], "mine");
   EXPECT_EQ(lines[0]["tenant"], "alice");
   EXPECT_EQ(lines[0]["status"], 200);
@@ -380,6 +420,9 @@ TEST_F(Operations, TheAccessLogHasALineARequest) {
   EXPECT_EQ(lines[3]["error"], "bad_http");
   EXPECT_EQ(lines[4]["status"], 499);
   EXPECT_EQ(lines[4]["finish"], "abort");
+  EXPECT_EQ(lines[5]["status"], 499);
+  EXPECT_GE(lines[5]["completion_tokens"], 5);
+  EXPECT_GT(lines[5]["prompt_tokens"], 5);
 }
 
 TEST_F(Operations, ReadyAfterTheWarmUp) {

@@ -185,7 +185,7 @@ std::string_view MethodLabel(std::string_view method) {
 // The headers that let a page of `origin` read the answer; none if it may not.
 HttpHeaders CorsHeaders(const std::string& allowed, std::string_view origin) {
   if (allowed.empty() || origin.empty() || (allowed != "*" && allowed != origin)) return {};
-  HttpHeaders headers{{"Access-Control-Allow-Origin", allowed}, {"Access-Control-Expose-Headers", "X-Request-Id"}};
+  HttpHeaders headers{{"Access-Control-Allow-Origin", allowed}, {"Access-Control-Expose-Headers", "X-Request-Id, Retry-After, X-Should-Retry"}};
   if (allowed != "*") headers.emplace_back("Vary", "Origin");
   return headers;
 }
@@ -209,8 +209,10 @@ void AnswerOptions(const std::string& methods, const HttpRequest& request, bool 
   response.headers.emplace_back("Allow", methods);
   if (cors && !request.header("access-control-request-method").empty()) {
     response.headers.emplace_back("Access-Control-Allow-Methods", methods);
+    // Clients' libraries send headers of their own (the official one tells its version so); a header that is not read does no harm.
+    const std::string_view asked = request.header("access-control-request-headers");
     response.headers.emplace_back("Access-Control-Allow-Headers",
-                                  "Authorization, Content-Type, X-Api-Key, X-Request-Id");
+                                  asked.empty() ? "Authorization, Content-Type, X-Api-Key, X-Request-Id" : std::string(asked));
     response.headers.emplace_back("Access-Control-Max-Age", "600");
   }
   writer.Send(std::move(response));

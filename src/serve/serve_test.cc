@@ -464,7 +464,15 @@ TEST_F(Endpoints, CorsIsOffUnlessAsked) {
   EXPECT_EQ(preflight.header("access-control-allow-origin"), "http://page");
   EXPECT_EQ(preflight.header("access-control-allow-methods"), "POST, OPTIONS");
   EXPECT_EQ(Call("POST", kChat, ChatBody("x"), origin).header("access-control-allow-origin"), "http://page");
-  EXPECT_EQ(Call("OPTIONS", kChat, "", "Origin: http://evil\r\n").header("access-control-allow-origin"), "");
+  // Clients' libraries send headers of their own; what they read of an answer is shown to them.
+  const std::string asked = "authorization,content-type,x-stainless-lang,x-stainless-retry-count";
+  EXPECT_EQ(Call("OPTIONS", kChat, "", origin + "Access-Control-Request-Headers: " + asked + "\r\n").header("access-control-allow-headers"), asked);
+  const std::string shown = Call("POST", kChat, ChatBody("full"), "Origin: http://page\r\n").header("access-control-expose-headers");
+  for (const char* name : {"X-Request-Id", "Retry-After", "X-Should-Retry"}) EXPECT_NE(shown.find(name), std::string::npos) << name;
+  for (const char* evil : {"Origin: http://evil\r\n", "Origin: http://page.evil\r\n", "Origin: null\r\n", ""}) {
+    const ClientResponse refused = Call("OPTIONS", kChat, "", evil + ("Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: " + asked + "\r\n"));
+    for (const char* name : {"origin", "headers", "methods"}) EXPECT_EQ(refused.header(std::string("access-control-allow-") + name), "") << evil;
+  }
 }
 
 TEST(Start, SaysWhyItCannotListen) {

@@ -49,6 +49,10 @@ constexpr EngineMetric kEngineMetrics[] = {
      [](const EngineStats& s) { return double(s.prefix_query_tokens); }},
     {"hone_prefix_hit_tokens_total", "vllm:prefix_cache_hits_total", "counter",
      "Prompt tokens found in the prefix cache.", [](const EngineStats& s) { return double(s.prefix_hit_tokens); }},
+    {"", "vllm:gpu_prefix_cache_queries_total", "counter", "The older name of vllm:prefix_cache_queries_total.",
+     [](const EngineStats& s) { return double(s.prefix_query_tokens); }},
+    {"", "vllm:gpu_prefix_cache_hits_total", "counter", "The older name of vllm:prefix_cache_hits_total.",
+     [](const EngineStats& s) { return double(s.prefix_hit_tokens); }},
     {"hone_kv_blocks_copied_total", "", "counter", "Blocks copied on write.",
      [](const EngineStats& s) { return double(s.blocks_copied); }},
     {"hone_kv_blocks_evicted_total", "", "counter", "Cached blocks that made room.",
@@ -159,6 +163,38 @@ void WriteVllmCacheConfig(const std::vector<std::shared_ptr<ServedModel>>& model
   }
 }
 
+// What vLLM tells with a label more than hone needs.
+struct VllmSample {
+  std::string_view name, type, help, label, text;
+  double (*value)(const EngineStats& stats, const ModelMetrics& metrics);
+};
+
+constexpr VllmSample kVllmSamples[] = {
+    {"vllm:engine_sleep_state", "gauge", "1 for the state that the engine is in: it is always awake.", "sleep_state", "awake",
+     [](const EngineStats&, const ModelMetrics&) { return 1.0; }},
+    {"vllm:engine_sleep_state", "", "", "sleep_state", "weights_offloaded", [](const EngineStats&, const ModelMetrics&) { return 0.0; }},
+    {"vllm:engine_sleep_state", "", "", "sleep_state", "discard_all", [](const EngineStats&, const ModelMetrics&) { return 0.0; }},
+    {"vllm:num_requests_waiting_by_reason", "gauge", "Sequences waiting for their turn: all for room.", "reason", "capacity",
+     [](const EngineStats& s, const ModelMetrics&) { return double(s.waiting); }},
+    {"vllm:num_requests_waiting_by_reason", "", "", "reason", "deferred", [](const EngineStats&, const ModelMetrics&) { return 0.0; }},
+    {"vllm:prompt_tokens_by_source_total", "counter", "Tokens of prompts, by where their keys and values came from.", "source", "local_compute",
+     [](const EngineStats&, const ModelMetrics& m) { return m.request_computed_tokens.sum(); }},
+    {"vllm:prompt_tokens_by_source_total", "", "", "source", "local_cache_hit",
+     [](const EngineStats&, const ModelMetrics& m) { return double(m.cached_tokens); }},
+    {"vllm:prompt_tokens_by_source_total", "", "", "source", "external_kv_transfer",
+     [](const EngineStats&, const ModelMetrics&) { return 0.0; }},
+};
+
+void WriteVllmSamples(const std::vector<Series>& series, const std::vector<EngineStats>& stats, std::string* out) {
+  for (const VllmSample& sample : kVllmSamples) {
+    if (!sample.type.empty()) WriteMetricHead(sample.name, sample.type, sample.help, out);
+    for (size_t i = 0; i < series.size(); ++i) {
+      const std::string labels = series[i].labels + "," + MetricLabel(sample.label, sample.text);
+      WriteSample(sample.name, labels, sample.value(stats[i], *series[i].metrics), out);
+    }
+  }
+}
+
 void WriteServer(ServeContext& context, std::string* out) {
   WriteOne("hone_info", "gauge", "The version of the program.", MetricLabel("version", HONE_VERSION), 1, out);
   WriteOne("hone_ready", "gauge", "1 while new requests are taken.", "",
@@ -203,6 +239,7 @@ void MetricsEndpoint(ServeContext& context, HttpRequest, std::shared_ptr<Respons
     WriteModelMetrics(vllm_series, true, &out);
     WriteEngineHistograms(vllm_series, stats, true, &out);
     WriteVllmAdapters(models, vllm_series, stats, &out);
+    WriteVllmSamples(vllm_series, stats, &out);
     WriteVllmCacheConfig(models, vllm_series, stats, &out);
   }
   writer->Send(std::move(response));

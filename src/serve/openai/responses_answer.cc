@@ -97,7 +97,7 @@ class ResponsesAnswer final : public AnswerShape {
     parser_.Finish(&pieces);
     std::string out = Build(pieces);
     if (items_.empty()) out += OpenItem(Kind::kMessage, "");  // an answer without text has an empty one
-    return out + CloseItem();
+    return out + CloseItem(finish_ == FinishReason::kLength ? "incomplete" : "completed");
   }
 
   std::string Build(const std::vector<OutputPiece>& pieces) {
@@ -144,7 +144,7 @@ class ResponsesAnswer final : public AnswerShape {
     return out;
   }
 
-  std::string CloseItem() {
+  std::string CloseItem(std::string_view status = "completed") {
     if (items_.empty() || items_.back().done) return "";
     Item& item = items_.back();
     item.done = true;
@@ -162,7 +162,7 @@ class ResponsesAnswer final : public AnswerShape {
     json.EndObject();
     std::string out = NamedSse(name, json.text());
     if (item.kind != Kind::kCall) out += PartEvent("response.content_part.done", item.text);
-    return out + ItemEvent("response.output_item.done", "completed");
+    return out + ItemEvent("response.output_item.done", status);
   }
 
   void BeginEvent(JsonWriter& json, std::string_view type) {
