@@ -3,7 +3,7 @@
 //
 // It is about reading keys and values at the pace of memory. A block's heads are neighbours in memory, so a task takes as many
 // of them as make 32 KiB, block by block, and asks for the next 32 KiB while it multiplies: two lines of each of eight pieces
-// in turn, as read_ahead.h does for weights. Numbers of a row stay in registers during a block; values are added at
+// in turn, as read_ahead.h does for weights, and as lines that are read once. Numbers of a row stay in registers during a block; values are added at
 // once, and not a group later, from a copy of the sums that a group began with (should its m have been too small).
 #pragma once
 
@@ -29,8 +29,8 @@ class Asker {
   inline __attribute__((always_inline)) void Ask() const {
 #pragma GCC unroll 8
     for (int i = kBegin; i < kEnd; ++i) {
-      _mm_prefetch(reinterpret_cast<const char*>(at_[i] + done_), _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(at_[i] + done_ + 64), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(at_[i] + done_), _MM_HINT_NTA);
+      _mm_prefetch(reinterpret_cast<const char*>(at_[i] + done_ + 64), _MM_HINT_NTA);
     }
   }
   // After all eight were asked.
