@@ -272,7 +272,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   }
 
   void Fail(const ApiError& error, std::string out) {
-    const bool ours = error.status == 500;
+    // Time that ran out is the server's too: weights that are too slow to answer would never be judged otherwise.
+    const bool ours = error.status == 500 || error.code == "request_timeout" || error.code == "queue_timeout";
     CountOutcome(ours ? Outcome::kError : Outcome::kAbort, choices_.size() - finished_);
     CancelAll();
     record_->error_code = error.code;

@@ -40,7 +40,7 @@ TEST(Canary, Rule) {
 
 class HotSwap : public ServerTest {
  protected:
-  // Weights "a" load, "bad" crash on every request's prompt word, "none" do not load.
+  // Weights "a" load, "none" do not; whatever "bad", "slow" and "stuck" are asked, they crash, are too slow, keep it in the queue.
   void StartWithLoader() {
     ServeOptions options;
     options.admin_key = "the-admin-key";
@@ -51,7 +51,8 @@ class HotSwap : public ServerTest {
         std::lock_guard lock(mutex_);
         loaded_.push_back(engine);
       }
-      auto chat = ChatTemplate::Create(model == "bad" ? "crash" : kTestTemplate, "", "");
+      const char* prompt = model == "bad" ? "crash" : model == "slow" ? "slow" : model == "stuck" ? "late" : kTestTemplate;
+      auto chat = ChatTemplate::Create(prompt, "", "");
       return LoadedWeights{engine, std::make_shared<const ChatTemplate>(*chat), "root of " + model};
     };
     Start(options);
@@ -124,13 +125,21 @@ TEST_F(HotSwap, ByCommand) {
 TEST_F(HotSwap, ByRule) {
   StartWithLoader();
   const std::string old = Fingerprint();
-  Admin("POST", "/admin/models", R"({"model":"bad","share":1,"rule":{"requests":1000}})", 202);
-  ASSERT_TRUE(Phase("running"));
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(Chat("hello").status, 500);
-  ASSERT_TRUE(Phase("rolled_back"));
-  EXPECT_EQ(Fingerprint(), old);
-  EXPECT_NE(Admin("GET", "/admin/models")["canary"]["why"].get<std::string>().find("by rule"), std::string::npos);
-  EXPECT_TRUE(Eventually([&] { return loaded(0).expired(); }));
+  // Weights that fail, that never get ready, and that let nobody have a turn.
+  const std::pair<std::string, int> kinds[] = {{"bad", 500}, {"slow", 408}, {"stuck", 429}};
+  for (size_t kind = 0; kind < std::size(kinds); ++kind) {
+    const auto& [model, status] = kinds[kind];
+    Admin("POST", "/admin/models", R"({"model":")" + model + R"(","share":1,"rule":{"requests":1000}})", 202);
+    ASSERT_TRUE(Phase("running"));
+    for (int i = 0; i < 5; ++i) {
+      const bool stream = i % 2 == 1;  // then the error is in the stream
+      EXPECT_EQ(Chat("hello", stream ? R"("stream":true)" : "").status, stream ? 200 : status) << model;
+    }
+    ASSERT_TRUE(Phase("rolled_back")) << model;
+    EXPECT_EQ(Fingerprint(), old);
+    EXPECT_NE(Admin("GET", "/admin/models")["canary"]["why"].get<std::string>().find("by rule"), std::string::npos);
+    EXPECT_TRUE(Eventually([&] { return loaded(kind).expired(); }));
+  }
 
   Admin("POST", "/admin/models", R"({"model":"a","share":1,"rule":{"requests":3,"promote":true,"slower":1000}})", 202);
   ASSERT_TRUE(Phase("running"));
