@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -244,8 +243,6 @@ class FolderJob {
     ThreadPool pool;
     std::vector<float> w;  // the matrix at hand, where it is needed whole
     std::vector<std::vector<std::byte>> outputs;
-    // Those of the last matrix of each shape: vectors that shrink and grow again are cleared each time.
-    std::map<std::array<int64_t, 2>, std::vector<std::vector<std::byte>>> outputs_of;
     std::vector<RowError> errors;  // as the matrix's rows
     double verify_s = 0;
   };
@@ -531,8 +528,6 @@ class FolderJob {
 
   Result<void> MakeMatrix(size_t index, WorkFile& work, Lane& lane) {
     const std::vector<TensorInfo> infos = Outputs(plan_.tensors[index]);
-    std::vector<std::vector<std::byte>>& kept = lane.outputs_of[{plan_.tensors[index].rows, plan_.tensors[index].columns}];
-    lane.outputs.swap(kept);
     lane.outputs.resize(infos.size());
     for (size_t i = 0; i < infos.size(); ++i) {
       if (format_.wants_zeros()) lane.outputs[i].clear();  // or else what is there will be overwritten
@@ -552,7 +547,6 @@ class FolderJob {
       HONE_RETURN_IF_ERROR(work.Holds(index, lane.outputs));
     }
     lane.verify_s += runtime_.clock->Now() - start;
-    lane.outputs.swap(kept);
     return {};
   }
 
