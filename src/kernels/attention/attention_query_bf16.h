@@ -3,8 +3,8 @@
 //
 // It is about reading keys and values at the pace of memory. A block's heads are neighbours in memory, so a task takes as many
 // of them as make 32 KiB, block by block, and asks for the next 32 KiB while it multiplies: two lines of each of eight pieces
-// in turn, as read_ahead.h does for weights, and as lines that are read once. Numbers of a row stay in registers during a block; values are added at
-// once, and not a group later, from a copy of the sums that a group began with (should its m have been too small).
+// in turn, as read_ahead.h does for weights, and as lines that are read once. Sums stay in registers during a block; values are
+// added at once, and not a group later, from a copy of the sums that a group began with (should its m have been too small).
 #pragma once
 
 #include "kernels/attention/attention_tiles.h"
@@ -96,7 +96,8 @@ class Query {
       : task_(task), memory_(memory), width_(task.head_width), position_(task.first_position),
         first_(MaxOf(0, position_ - (task.window - 1))), head_bytes_(static_cast<int64_t>(KvHeadBlockBytes(task.type, width_))),
         cap_(task.soft_cap * kLog2E * kUnit),
-        asker_(task, MaxOf(first_ / kBlock, task.chunk_begin * kChunkBlocks), MinOf(position_ / kBlock + 1, task.chunk_end * kChunkBlocks)) {}
+        asker_(task, MaxOf(first_ / kBlock, task.chunk_begin * kChunkBlocks),
+               MinOf(position_ / kBlock + 1, task.chunk_end * kChunkBlocks)) {}
 
   void Attend() {
     asker_.AskAll();
@@ -344,8 +345,7 @@ class Query {
 
   void FinishGroup(int head, int begin, int end) {
     float added[kRows];
-    bool small = AddSums(head, added);
-    if (!small) {
+    if (!AddSums(head, added)) {
       Redo(head, begin, end, added);
       AddSums(head, added);
     }

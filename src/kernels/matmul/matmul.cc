@@ -302,6 +302,7 @@ class TileWork {
   void RunFewRows(int64_t tile, int64_t begin, int64_t end) {
     const int64_t m = end - begin;
     ReadRanges nothing{};
+    buffer_.ahead.again = Parts(m) > 1;
     for (int64_t part = 0; part < Parts(m); ++part) {
       const int64_t first = PartBegin(m, part);
       RunPart(tile, begin + first, static_cast<int>(PartBegin(m, part + 1) - first), part == 0 ? &buffer_.ahead : &nothing);

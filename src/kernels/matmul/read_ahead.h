@@ -32,6 +32,14 @@ __attribute__((always_inline)) inline bool NextReadBlock(ReadRanges* ranges) {
   return true;
 }
 
+// Lines that are read once need not push others out of L2 and L3 when they leave L1, which leaves memory more time (bench/RESULTS.md).
+template <auto kHint>
+__attribute__((always_inline)) inline void AskStreams(const char* at, int64_t stride) {
+  for (int i = 0; i < kReadStreams; ++i) {
+    for (int j = 0; j < kReadAtOnce; j += 64) _mm_prefetch(at + i * stride + j, kHint);
+  }
+}
+
 // To be called when `bytes` more were read; asks for as many.
 inline void AskAhead(ReadRanges* ranges, int bytes) {
   ranges->owed += bytes;
@@ -39,8 +47,10 @@ inline void AskAhead(ReadRanges* ranges, int bytes) {
     if (ranges->left == 0 && !NextReadBlock(ranges)) return;
     const char* at = reinterpret_cast<const char*>(ranges->at);
     const int64_t stride = ranges->stride;
-    for (int i = 0; i < kReadStreams; ++i) {
-      for (int j = 0; j < kReadAtOnce; j += 64) _mm_prefetch(at + i * stride + j, _MM_HINT_T0);
+    if (ranges->again) {
+      AskStreams<_MM_HINT_T0>(at, stride);
+    } else {
+      AskStreams<_MM_HINT_NTA>(at, stride);
     }
     ranges->at += kReadAtOnce, ranges->left -= kReadAtOnce, ranges->owed -= kReadStreams * kReadAtOnce;
   }

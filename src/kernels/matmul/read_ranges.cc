@@ -5,7 +5,7 @@ namespace hone {
 
 void BeginRange(ReadRanges* ranges, const uint8_t* begin, const uint8_t* end) {
   const bool goes_on = ranges->block_end >= begin && ranges->block_end <= end + kReadStreams * kReadAtOnce && ranges->block_end != nullptr;
-  if (!goes_on) *ranges = {.owed = kReadLead, .block_end = begin};
+  if (!goes_on) *ranges = {.owed = kReadLead, .block_end = begin, .again = ranges->again};
   ranges->end = end;
 }
 

@@ -19,6 +19,7 @@ struct ReadRanges {
   const uint8_t* end;       // of the range
   const uint8_t* next;      // and what is read after it, if known
   const uint8_t* next_end;
+  bool again;               // what is read is soon read again: it should stay in L2 as well
 };
 
 // The thread begins to read [begin, end). If that was announced, what is asked for goes on.
