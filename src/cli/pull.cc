@@ -16,7 +16,7 @@ namespace {
 class PullCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.Add("MODEL", model_, "OWNER/NAME, or OWNER/NAME:FILE for one file of it")->required();
+    flags.Add("MODEL", model_, "OWNER/NAME, or OWNER/NAME:FILE for one file of it; from HONE_HUB with the token in HF_TOKEN, to HONE_MODELS (~/.cache/hone/models)")->required();
   }
 
   Result<int> Run(const CommonFlags& flags) override {

@@ -327,7 +327,9 @@ TEST_F(Api, ResponsesAnswerWhole) {
   EXPECT_EQ(answer["usage"]["output_tokens"], 4);
   const std::vector<int32_t> prompt = engine_->last().prompt;
   EXPECT_EQ(engine_->tokenizer().Decode(prompt, true), "<system>be brief</><user>say</><tool_call>1<assistant>");
-  const json cut = Body(Call("POST", kResponses, R"({"model":"fake/model","input":"hello","max_output_tokens":2})"));
+  const json cut = Body(Call("POST", kResponses, R"({"model":"fake/model","input":"hello","max_output_tokens":2,"temperature":0.7,"top_p":0.95})"));
+  EXPECT_EQ(cut["temperature"], 0.7);  // as it was sent
+  EXPECT_EQ(cut["top_p"], 0.95);
   EXPECT_EQ(cut["status"], "incomplete");
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
   EXPECT_EQ(cut["output"][0]["content"][0]["text"], "w0 w1 ");

@@ -84,14 +84,17 @@ TEST_F(HotSwap, ByCommand) {
   Admin("POST", "/admin/models/promote", "{}", 409);
   Admin("POST", "/admin/models/rollback", "{}", 409);
   const std::string old = Fingerprint();
-  const json began = Admin("POST", "/admin/models", R"({"model":"a","share":1})", 202);
+  const json began = Admin("POST", "/admin/models", R"({"model":"a","share":1,"rule":{"more_errors":0.07,"slower":1.3}})", 202);
   EXPECT_EQ(began["canary"]["weights"], 2);
+  EXPECT_EQ(began["canary"]["rule"]["more_errors"], 0.07);  // as it was sent
+  EXPECT_EQ(began["canary"]["rule"]["slower"], 1.3);
   ASSERT_TRUE(Phase("running"));
   Admin("POST", "/admin/models", R"({"model":"a"})", 409);
   const std::string fresh = Fingerprint();
   EXPECT_NE(fresh, old);
   Admin("POST", "/admin/models/share", R"({"share":0})");
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Fingerprint(), old);
+  EXPECT_EQ(Admin("POST", "/admin/models/share", R"({"share":0.3})")["canary"]["share"], 0.3);
   Admin("POST", "/admin/models/share", R"({"share":0.5})");
   int canary = 0;
   for (int i = 0; i < 60; ++i) canary += Fingerprint() == fresh;

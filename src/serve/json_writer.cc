@@ -1,6 +1,7 @@
 // Separators follow from the last byte written, so the writer has no state but its text. UTF-8: text/utf8.h.
 #include "serve/json_writer.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 
@@ -85,6 +86,13 @@ JsonWriter& JsonWriter::Double(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.9g", value);
   return Raw(text);
+}
+
+JsonWriter& JsonWriter::Float(float value) {
+  if (!std::isfinite(value)) return Null();
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return Raw({text, static_cast<size_t>(end - text)});
 }
 
 JsonWriter& JsonWriter::Raw(std::string_view json) {

@@ -20,6 +20,7 @@ class JsonWriter {
   JsonWriter& Int(int64_t value);
   JsonWriter& Uint(uint64_t value);
   JsonWriter& Double(double value);
+  JsonWriter& Float(float value);  // the shortest digits that read back as it: what a client sent comes back as it was
   JsonWriter& Bool(bool value);
   JsonWriter& Null();
   // Text that is JSON already.

@@ -76,25 +76,20 @@ std::optional<ApiError> ReadRule(FieldReader& reader, const FieldPolicy& policy,
   if (!object->is_object()) return BadValue("rule", *object, "an object");
   if (auto error = CheckNames(*object, "rule", kRuleFields, policy)) return error;
   FieldReader inner(*object);
-  float more_errors = static_cast<float>(rule->more_errors), slower = static_cast<float>(rule->slower);
   inner.Int("requests", 1, 1000000000, &rule->requests);
-  inner.Float("more_errors", 0, false, 1, &more_errors);
-  inner.Float("slower", 1, false, 1000, &slower);
+  inner.Double("more_errors", 0, false, 1, &rule->more_errors);
+  inner.Double("slower", 1, false, 1000, &rule->slower);
   inner.Bool("promote", &rule->promote);
   inner.Bool("roll_back", &rule->roll_back);
   if (inner.error()) {
     inner.error()->param.insert(0, "rule.");
     inner.error()->message.insert(0, "rule.");
   }
-  rule->more_errors = static_cast<double>(more_errors);
-  rule->slower = static_cast<double>(slower);
   return inner.error();
 }
 
 std::optional<ApiError> ReadShare(FieldReader& reader, double* out) {
-  float share = static_cast<float>(*out);
-  reader.Float("share", 0, false, 1, &share);
-  *out = static_cast<double>(share);
+  reader.Double("share", 0, false, 1, out);
   return reader.error();
 }
 

@@ -328,6 +328,12 @@ void FieldReader::Seed(const std::string& name, std::optional<uint64_t>* out) {
 }
 
 void FieldReader::Float(const std::string& name, double min, bool min_open, double max, float* out) {
+  double number = static_cast<double>(*out);
+  Double(name, min, min_open, max, &number);
+  *out = static_cast<float>(number);
+}
+
+void FieldReader::Double(const std::string& name, double min, bool min_open, double max, double* out) {
   const Json* value = Get(name);
   if (value == nullptr) return;
   const double number = value->is_number() ? value->get<double>() : std::nan("");
@@ -339,7 +345,7 @@ void FieldReader::Float(const std::string& name, double min, bool min_open, doub
     };
     return Fail(BadValue(name, *value, "a number in " + std::string(min_open ? "(" : "[") + text(min) + ", " + text(max) + "]"));
   }
-  *out = static_cast<float>(number);
+  *out = number;
 }
 
 void FieldReader::String(const std::string& name, std::string* out) {

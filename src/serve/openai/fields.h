@@ -69,6 +69,7 @@ class FieldReader {
   void Seed(const std::string& name, std::optional<uint64_t>* out);  // any 64-bit integer
   // min_open: min itself is not allowed.
   void Float(const std::string& name, double min, bool min_open, double max, float* out);
+  void Double(const std::string& name, double min, bool min_open, double max, double* out);
   void String(const std::string& name, std::string* out);
   void Ids(const std::string& name, size_t max_count, int vocab, std::vector<int32_t>* out);
 

@@ -30,8 +30,8 @@ class ResponsesAnswer final : public AnswerShape {
         format_(request.format_json),
         max_output_tokens_(request.max_output_tokens),
         parallel_(request.parallel_tool_calls),
-        temperature_(static_cast<double>(request.chat.fields.sequence.sampling.temperature)),
-        top_p_(static_cast<double>(request.chat.fields.sequence.sampling.top_p)),
+        temperature_(request.chat.fields.sequence.sampling.temperature),
+        top_p_(request.chat.fields.sequence.sampling.top_p),
         top_logprobs_(request.chat.fields.sequence.logprobs),
         parser_(std::move(format)) {}
 
@@ -267,14 +267,14 @@ class ResponsesAnswer final : public AnswerShape {
         .NullField("prompt_cache_key");
     json.Key("reasoning").BeginObject().Key("effort").Raw(effort_).NullField("summary").EndObject();
     json.NullField("safety_identifier").Field("service_tier", "default").Field("store", false);
-    json.Key("temperature").Double(temperature_);
+    json.Key("temperature").Float(temperature_);
     json.Key("text").BeginObject().Key("format").Raw(format_).EndObject();
     json.Key("tool_choice")
         .Raw(tool_choice_)
         .Key("tools")
         .Raw(tools_)
         .Field("top_logprobs", std::max(0, top_logprobs_));
-    json.Key("top_p").Double(top_p_).Field("truncation", "disabled");
+    json.Key("top_p").Float(top_p_).Field("truncation", "disabled");
     WriteResponseUsage(json, usage);
     json.Key("user").Raw(user_).Key("metadata").Raw(metadata_);
     json.Field("system_fingerprint", model_->fingerprint);
@@ -321,7 +321,7 @@ class ResponsesAnswer final : public AnswerShape {
   const std::string instructions_, tools_, tool_choice_, metadata_, effort_, user_, format_;
   const int max_output_tokens_;
   const bool parallel_;
-  const double temperature_, top_p_;
+  const float temperature_, top_p_;
   const int top_logprobs_;  // -1: no log-probabilities
   OutputParser parser_;
   std::vector<Item> items_;
