@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "engine/stop_matcher.h"
 #include "serve/openai/embedding_request.h"
+#include "serve/openai/fields.h"
 #include "serve/test_server.h"
 
 namespace hone {
@@ -375,6 +376,28 @@ TEST_F(Api, ResponsesStream) {
       Call("POST", kResponses, R"({"model":"fake/model","input":"crash","stream":true})").events();
   EXPECT_EQ(json::parse(failed.back())["type"], "response.failed");
   EXPECT_EQ(json::parse(failed.back())["response"]["status"], "failed");
+}
+
+// What a response repeats of its request can be sent again, as tools do that keep a response's settings.
+TEST_F(Api, WhatAResponseRepeatsOfItsRequestIsTaken) {
+  StartThinking();
+  const json request = json::parse(R"({"model":"fake/model","input":"hello","temperature":0.7,"metadata":{"a":"b"},"user":"u","tool_choice":"auto",
+    "tools":[{"type":"function","name":"f","description":"d","parameters":{"type":"object","properties":{}},"strict":false}],
+    "text":{"format":{"type":"json_object"}},"instructions":"be brief","max_output_tokens":5,"parallel_tool_calls":false})");
+  for (const json& of : {json{{"model", "fake/model"}, {"input", "hello"}}, request}) {
+    const json first = Body(Call("POST", kResponses, of.dump()));
+    json again = {{"input", "hello"}};
+    for (const FieldRule& rule : FieldRules()) {
+      if (rule.response != FieldKind::kAbsent && first.contains(rule.name)) again[std::string(rule.name)] = first[std::string(rule.name)];
+    }
+    EXPECT_GT(again.size(), 18u);
+    const json second = Body(Call("POST", kResponses, again.dump()));
+    for (const auto& [name, value] : again.items()) {
+      if (name != "input") {
+        EXPECT_EQ(second.value(name, json("missing")), value) << name;
+      }
+    }
+  }
 }
 
 // Wherever an answer is cut, its last item says so, as it ends and in the whole; what was finished before stays completed.

@@ -26,7 +26,7 @@ enum class FieldKind { kHonoured, kAccepted, kRefused, kNever, kAbsent };
 struct FieldRule {
   std::string_view name;
   FieldKind chat, completion, response, embedding;
-  std::string_view harmless;  // JSON of a value that a refused field may have, besides null and the empty values
+  std::string_view harmless;  // JSON of values that a refused field may have, with | between them, besides null and the empty values
   std::string_view note;
 };
 std::span<const FieldRule> FieldRules();  // openai/fields.inc

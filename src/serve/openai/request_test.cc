@@ -184,6 +184,8 @@ constexpr Mutation kChat[] = {
     {R"("metadata":{})", ""},
     {R"("metadata":{"a":"b"})", "metadata"},
     {R"("service_tier":"auto")", ""},
+    {R"("service_tier":"default")", ""},
+    {R"("service_tier":"auto|default")", "service_tier"},
     {R"("service_tier":"flex")", "service_tier"},
     {R"("verbosity":"medium")", ""},
     {R"("verbosity":"low")", "verbosity"},
