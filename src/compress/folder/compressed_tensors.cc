@@ -85,43 +85,41 @@ class PackQuantized : public LinearFormat {
     const int64_t group = Group(m.columns), groups = m.columns / group;
     const size_t row_bytes = out[0].size() / m.rows, scale_bytes = BytesFor(m.dtype, 1);
     const int half = -LowestCode(spec_);
-    std::vector<uint8_t> zeros(static_cast<size_t>(m.rows * groups));  // [groups, rows]
-    threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
-      std::vector<uint8_t> codes(static_cast<size_t>(m.columns));
-      std::vector<float> place(static_cast<size_t>(m.columns));
-      for (size_t r = begin; r < end; ++r) {
-        const float* row = m.Rows(static_cast<int64_t>(r), 1, place.data());
+    ForBands(m.rows, m.columns, out, threads, [&](int64_t r0, int64_t band, Room& room) {
+      const float* row = nullptr;
+      for (int64_t r = r0; r < r0 + band; ++r) {
+        row = m.Rows(r, 1, room.row.data());
         for (int64_t g = 0; g < groups; ++g) {
           const float* x = row + g * group;
           const Grid grid = FindStoredGrid(x, group, m.dtype);
-          zeros[g * m.rows + r] = static_cast<uint8_t>(static_cast<int>(grid.zero) + half);
+          room.zeros[g * band + r - r0] = static_cast<uint8_t>(static_cast<int>(grid.zero) + half);
           StoreAs(m.dtype, grid.scale, out[1].data() + (r * groups + g) * scale_bytes);
-          slices_->round_in(m.dtype, x, group, grid.scale, grid.zero, half, &codes[g * group]);
+          slices_->round_in(m.dtype, x, group, grid.scale, grid.zero, half, &room.codes[g * group]);
         }
-        PackRow(codes.data(), m.columns, out[0].data() + r * row_bytes, row_bytes);
-        if (m.made && tells_rows()) m.made(static_cast<int64_t>(r), 1, row);
+        PackRow(room.codes.data(), m.columns, out[0].data() + r * row_bytes, row_bytes);
       }
+      PutZeros(r0, band, groups, room.zeros.data(), out);
+      if (m.made) m.made(r0, band, band == 1 ? row : nullptr);
     });
-    PutShapeAndZeros(m.rows, m.columns, zeros, out);
   }
-  bool tells_rows() const override { return scheme_.symmetric; }  // zeros of several rows share a word
+  bool tells_rows() const override { return true; }
+  int64_t rows_together() const override { return scheme_.symmetric ? 1 : 32; }  // whole words of zeros
 
   bool takes_codes() const override { return true; }
   void EncodeCodes(const LinearCodes& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
     const int64_t groups = m.columns / Group(m.columns);
     const size_t row_bytes = out[0].size() / m.rows, scale_bytes = BytesFor(m.dtype, 1);
-    std::vector<uint8_t> zeros(m.grids.size());  // [groups, rows]
-    threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
-      for (size_t r = begin; r < end; ++r) {
+    ForBands(m.rows, m.columns, out, threads, [&](int64_t r0, int64_t band, Room& room) {
+      for (int64_t r = r0; r < r0 + band; ++r) {
         PackRow(m.codes.data() + r * m.columns, m.columns, out[0].data() + r * row_bytes, row_bytes);
         for (int64_t g = 0; g < groups; ++g) {
           const Grid& grid = m.grids[r * groups + g];
           StoreAs(m.dtype, grid.scale, out[1].data() + (r * groups + g) * scale_bytes);
-          zeros[g * m.rows + r] = static_cast<uint8_t>(grid.zero);
+          room.zeros[g * band + r - r0] = static_cast<uint8_t>(grid.zero);
         }
       }
+      PutZeros(r0, band, groups, room.zeros.data(), out);
     });
-    PutShapeAndZeros(m.rows, m.columns, zeros, out);
   }
 
   void Decode(std::span<const std::span<const std::byte>> out, int64_t rows, int64_t columns, DType dtype,
@@ -149,6 +147,15 @@ class PackQuantized : public LinearFormat {
     }
   }
 
+  void DecodeRows(std::span<const std::span<const std::byte>> out, int64_t rows, int64_t columns, DType dtype, int64_t first,
+                  int64_t count, FunctionRef<void(int64_t row, const float* w)> visit) const override {
+    const auto w = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(columns));
+    for (int64_t r = first; r < first + count; ++r) {
+      Decode(out, rows, columns, dtype, r, 1, w.get());
+      visit(r, w.get());
+    }
+  }
+
   std::string ConfigJson(DType) const override {
     const bool channel = scheme_.group == 0;
     return Config("pack-quantized",
@@ -171,18 +178,31 @@ class PackQuantized : public LinearFormat {
     std::memset(row + packed, 0, row_bytes - packed);
   }
 
-  // zeros: [groups, rows], from 0.
-  void PutShapeAndZeros(int64_t rows, int64_t columns, const std::vector<uint8_t>& zeros,
-                        std::span<std::vector<std::byte>> out) const {
-    const int64_t groups = columns / Group(columns), shape[2] = {rows, columns};
+  struct Room {  // of a thread
+    std::vector<float> row;
+    std::vector<uint8_t> codes, zeros;  // of a row; [groups, band]
+  };
+  // make(first, band, room) for all rows, as many at once as share words of zeros; and the shape.
+  void ForBands(int64_t rows, int64_t columns, std::span<std::vector<std::byte>> out, ThreadPool& threads, auto&& make) const {
+    const int64_t shape[2] = {rows, columns}, together = rows_together();
     std::memcpy(out[2].data(), shape, sizeof(shape));
+    threads.ParallelFor(static_cast<size_t>(rows), static_cast<size_t>(together), [&](size_t begin, size_t end) {
+      const auto n = static_cast<size_t>(columns);
+      Room room{std::vector<float>(n), std::vector<uint8_t>(n), std::vector<uint8_t>(together * (n / Group(columns)))};
+      for (int64_t r0 = static_cast<int64_t>(begin); r0 < static_cast<int64_t>(end); r0 += together)
+        make(r0, std::min(together, static_cast<int64_t>(end) - r0), room);
+    });
+  }
+
+  // Of a band, from 0: packed down the columns, where the words of one column lie a row of groups apart.
+  void PutZeros(int64_t r0, int64_t band, int64_t groups, const uint8_t* zeros, std::span<std::vector<std::byte>> out) const {
     if (scheme_.symmetric) return;
-    // Packed down the columns: the words of one column lie a row of groups apart.
-    std::vector<std::byte> column(out[3].size() / groups);
+    const int64_t words = (band * scheme_.bits + 31) / 32;
+    std::byte* to = out[3].data() + 4 * (r0 * scheme_.bits / 32 * groups);
     for (int64_t g = 0; g < groups; ++g) {
-      PackBits(zeros.data() + g * rows, rows, scheme_.bits, column.data());
-      for (size_t w = 0; w < column.size() / 4; ++w)
-        std::memcpy(out[3].data() + 4 * (w * groups + g), column.data() + 4 * w, 4);
+      uint32_t column[8] = {};
+      slices_->pack(zeros + g * band, band, scheme_.bits, reinterpret_cast<std::byte*>(column));
+      for (int64_t w = 0; w < words; ++w) std::memcpy(to + 4 * (w * groups + g), &column[w], 4);
     }
   }
 
