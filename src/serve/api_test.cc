@@ -197,12 +197,14 @@ TEST_F(Api, EchoRepeatsThePrompt) {
   EXPECT_EQ(logprobs["text_offset"], json::parse("[0,0,1,2,3,6]"));
   EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
   EXPECT_EQ(logprobs["top_logprobs"][1], json::parse(R"({"a":-0.125})"));
+  EXPECT_EQ(logprobs["top_logprobs"][2], json::parse(R"({"a":-0.125,"b":-0.25})"));  // the token itself is always there
   // Scoring: nothing is generated.
   choice =
       Body(Call("POST", kCompletions,
                 R"({"model":"fake/model","prompt":[97,98],"echo":true,"max_tokens":0,"logprobs":0})"))["choices"][0];
   EXPECT_EQ(choice["text"], "ab");
   EXPECT_EQ(choice["logprobs"]["token_logprobs"], json::parse("[null,-0.25]"));
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"], json::parse(R"([null,{"b":-0.25}])"));
   EXPECT_EQ(choice["finish_reason"], "length");
   EXPECT_TRUE(engine_->last().prompt_only);
   std::string text;

@@ -110,6 +110,13 @@ TEST_F(Serve, AStreamIsTheWholeAnswerWhateverIsAsked) {
       usage = chunk["usage"];
     }
     EXPECT_TRUE(wanted == got) << body << whole << "\n" << json(events);
+    for (const auto& [index, said] : wanted) {
+      if (chat || said.logprobs.is_null()) continue;
+      for (size_t i = body.contains("echo") ? 1 : 0; i < said.logprobs["tokens"].size(); ++i) {
+        const std::string token = said.logprobs["tokens"][i];  // "": a special one of the prompt
+        EXPECT_TRUE(token.empty() || said.logprobs["top_logprobs"][i].contains(token)) << body << i << said.logprobs;
+      }
+    }
     for (const char* key : {"prompt_tokens", "completion_tokens"}) EXPECT_EQ(usage[key], whole["usage"][key]) << body;
   }
 }

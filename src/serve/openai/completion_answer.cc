@@ -153,6 +153,12 @@ class CompletionAnswer final : public AnswerShape {
         out.top_logprobs.Key(bytes).Double(JsonLogprob(top.logprob));
         seen.push_back(std::move(bytes));
       }
+      // The token itself is always there, so one more than were asked for where it is not among the best.
+      const auto is_token = [&](const TokenLogprob& top) { return top.id == token.id; };
+      const std::string own = RepairUtf8(token.bytes);
+      if (std::none_of(token.top.begin(), token.top.end(), is_token) && std::find(seen.begin(), seen.end(), own) == seen.end()) {
+        out.top_logprobs.Key(own).Double(JsonLogprob(token.logprob));
+      }
       out.top_logprobs.EndObject();
     }
     out.text_offset.Int(c.characters);
