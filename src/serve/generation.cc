@@ -229,7 +229,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       return Fail(ErrorOf(event, *model_), std::move(*out)), false;
     }
     if (request_.stream) {
-      if (!choice.opened) *out += request_.shape->Opening(index);
+      if (!choice.opened) *out += request_.shape->Opening(index, event);
       choice.opened = true;
       *out += request_.shape->Delta(index, event);
     } else {

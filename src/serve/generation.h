@@ -28,7 +28,7 @@ class AnswerShape {
   virtual ~AnswerShape() = default;
   // Streams: whole server-sent events; "" for none.
   virtual std::string Begin() { return ""; }                              // before all
-  virtual std::string Opening(int choice) = 0;                            // before the first delta of a choice
+  virtual std::string Opening(int choice, const SequenceEvent& first) = 0;  // before the first delta of a choice
   virtual std::string Delta(int choice, const SequenceEvent& event) = 0;  // text, tokens
   virtual std::string Closing(int choice, const SequenceEvent& event) = 0;
   virtual std::string End(const Usage& usage) = 0;    // after all choices

@@ -1,7 +1,9 @@
 // Endpoints and their shapes, over a fake engine and real sockets.
 #include "serve/serve.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "serve/test_server.h"
 
@@ -73,6 +75,33 @@ TEST_F(Endpoints, ChatStreams) {
   }
   const json whole = json::parse(Chat("hello").body);
   EXPECT_EQ(text, whole["choices"][0]["message"]["content"]);
+}
+
+// vLLM's option: every chunk tells its choice's tokens up to it, and the last one those of all.
+TEST_F(Endpoints, UsageMayBeInEveryChunk) {
+  Start();
+  const std::string more = R"("n":2,"seed":1,"max_tokens":4,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}})";
+  for (const auto& [path, head, begins] : {std::tuple(kChat, R"({"model":"fake/model","messages":[{"role":"user","content":"hello"}],)", 0),
+                                           std::tuple(kCompletions, R"({"model":"fake/model","prompt":"hello",)", 1)}) {
+    const ClientResponse response = Call("POST", path, head + more);
+    ASSERT_EQ(response.status, 200) << response.body;
+    std::vector<std::string> events = response.events();
+    ASSERT_EQ(events.back(), "[DONE]");
+    events.pop_back();
+    std::map<int, std::vector<int>> counts;
+    json usage;
+    for (const std::string& event : events) {
+      const json chunk = json::parse(event);
+      usage = chunk["usage"];
+      EXPECT_EQ(usage["total_tokens"], usage["prompt_tokens"].get<int>() + usage["completion_tokens"].get<int>());
+      if (!chunk["choices"].empty()) counts[chunk["choices"][0]["index"]].push_back(usage["completion_tokens"]);
+    }
+    std::vector<int> wanted = {0, 1, 2, 3, 4, 4};
+    wanted.erase(wanted.begin(), wanted.begin() + begins);
+    EXPECT_EQ(counts[0], wanted);
+    EXPECT_EQ(counts[1], wanted);
+    EXPECT_EQ(usage["completion_tokens"], 8);
+  }
 }
 
 TEST_F(Endpoints, StreamWithoutUsageHasNoUsage) {

@@ -35,6 +35,7 @@ void ChatCompletionsEndpoint(ServeContext& context, HttpRequest request, std::sh
   options.model = generation.model = chat.fields.model;
   options.choices = chat.fields.n;
   options.include_usage = generation.stream && generation.include_usage;
+  options.continuous_usage = chat.fields.continuous_usage;
   options.logprobs = chat.fields.sequence.logprobs >= 0;
   options.prompt_logprobs = chat.fields.sequence.prompt_logprobs >= 0;
   options.format = std::move(format);

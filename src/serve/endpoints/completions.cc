@@ -48,6 +48,7 @@ void CompletionsEndpoint(ServeContext& context, HttpRequest request, std::shared
   generation.stream = fields.stream;
   generation.include_usage = fields.include_usage;
   options.include_usage = fields.stream && fields.include_usage;
+  options.continuous_usage = fields.continuous_usage;
   generation.shape = MakeCompletionAnswer(model, std::move(options));
   StartGeneration(context, model, request, std::move(generation), std::move(writer));
 }

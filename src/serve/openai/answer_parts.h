@@ -42,6 +42,18 @@ inline void WriteUsage(JsonWriter& json, const Usage& usage) {
   json.EndObject();
 }
 
+// What a chunk of a stream with usage says of tokens: null, or with continuous_usage_stats those of its choice up to now.
+inline void WriteChunkUsage(JsonWriter& json, bool continuous, const Usage& so_far) {
+  if (continuous)
+    WriteUsage(json, so_far);
+  else
+    json.NullField("usage");
+}
+
+inline Usage UsageOf(const SequenceEvent& event) {
+  return {.prompt_tokens = event.prompt_tokens, .completion_tokens = event.output_tokens, .cached_tokens = event.cached_tokens};
+}
+
 // The effective seed beside a finish_reason, as a request may send it: a negative one comes back negative.
 inline void WriteSeed(JsonWriter& json, uint64_t seed) { json.Field("seed", static_cast<int64_t>(seed)); }
 

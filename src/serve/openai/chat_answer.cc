@@ -15,7 +15,9 @@ class ChatAnswer final : public AnswerShape {
     for (int i = 0; i < options_.choices; ++i) choices_.emplace_back(options_.format);
   }
 
-  std::string Opening(int choice) override {
+  std::string Opening(int choice, const SequenceEvent& first) override {
+    so_far_ = UsageOf(first);
+    so_far_.completion_tokens = 0;
     JsonWriter json;
     BeginChunk(json, choice);
     json.Key("delta").BeginObject().Field("role", "assistant").Field("content", "").EndObject();
@@ -26,6 +28,7 @@ class ChatAnswer final : public AnswerShape {
   std::string Delta(int choice, const SequenceEvent& event) override {
     Choice& c = choices_[static_cast<size_t>(choice)];
     std::vector<OutputPiece> pieces;
+    so_far_ = UsageOf(event);
     Take(c, event, &pieces);
     JsonWriter tokens;
     if (options_.logprobs) WriteTokens(tokens, event);
@@ -40,6 +43,7 @@ class ChatAnswer final : public AnswerShape {
     std::vector<OutputPiece> pieces;
     c.parser.Finish(&pieces);
     c.finish = event.finish;
+    so_far_ = UsageOf(event);
     std::string out = Chunks(choice, pieces, "");
     JsonWriter json;
     BeginChunk(json, choice);
@@ -201,7 +205,7 @@ class ChatAnswer final : public AnswerShape {
   }
   std::string EndChunk(JsonWriter& json) {
     json.EndObject().EndArray();
-    if (options_.include_usage) json.NullField("usage");
+    if (options_.include_usage) WriteChunkUsage(json, options_.continuous_usage, so_far_);
     json.EndObject();
     return Sse(std::move(json).text());
   }
@@ -238,6 +242,7 @@ class ChatAnswer final : public AnswerShape {
   std::vector<Choice> choices_;
   std::vector<TokenResult> prompt_logprobs_;
   int64_t reasoning_tokens_ = 0;
+  Usage so_far_;  // of the event that chunks are made of
 };
 
 }  // namespace

@@ -12,6 +12,7 @@ struct ChatAnswerOptions {
   std::string model;  // as the request called it
   int choices = 1;
   bool include_usage = false;  // of a stream
+  bool continuous_usage = false;  // with include_usage: in every chunk
   bool logprobs = false;
   bool prompt_logprobs = false;
   OutputFormat format;  // where the answer's text goes

@@ -24,16 +24,18 @@ class CompletionAnswer final : public AnswerShape {
         options_(std::move(options)),
         choices_(static_cast<size_t>(options_.choices)) {}
 
-  std::string Opening(int) override { return ""; }
+  std::string Opening(int, const SequenceEvent&) override { return ""; }
 
   std::string Delta(int choice, const SequenceEvent& event) override {
     LegacyLogprobs logprobs;
+    so_far_ = UsageOf(event);
     const std::string text = Take(choice, event, logprobs);
     if (text.empty() && logprobs.empty()) return "";
     return Chunk(choice, text, options_.logprobs ? &logprobs : nullptr, FinishReason::kNone, 0);
   }
 
   std::string Closing(int choice, const SequenceEvent& event) override {
+    so_far_ = UsageOf(event);
     return Chunk(choice, "", nullptr, event.finish, event.seed);
   }
 
@@ -172,7 +174,7 @@ class CompletionAnswer final : public AnswerShape {
     json.Key("choices").BeginArray();
     WriteChoice(json, choice, text, logprobs, finish, seed, nullptr);
     json.EndArray();
-    if (options_.include_usage) json.NullField("usage");
+    if (options_.include_usage) WriteChunkUsage(json, options_.continuous_usage, so_far_);
     json.EndObject();
     return Sse(std::move(json).text());
   }
@@ -210,6 +212,7 @@ class CompletionAnswer final : public AnswerShape {
   const AnswerHead head_;
   const CompletionAnswerOptions options_;
   std::vector<Choice> choices_;
+  Usage so_far_;  // of the event that chunks are made of
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ struct CompletionAnswerOptions {
   int choices = 1;  // made; the answer has `n` of each `best_of`
   int n = 1, best_of = 1;
   bool include_usage = false;  // of a stream
+  bool continuous_usage = false;  // with include_usage: in every chunk
   bool logprobs = false;
   bool prompt_logprobs = false;
   bool prompt_only = false;                    // no token is made: what ends the answer is its length

@@ -16,7 +16,7 @@ class EmbeddingAnswer final : public AnswerShape {
       : model_(std::move(model)), base64_(base64), embeddings_(inputs) {}
 
   // Never streamed.
-  std::string Opening(int) override { return ""; }
+  std::string Opening(int, const SequenceEvent&) override { return ""; }
   std::string Delta(int, const SequenceEvent&) override { return ""; }
   std::string Closing(int, const SequenceEvent&) override { return ""; }
   std::string End(const Usage&) override { return ""; }

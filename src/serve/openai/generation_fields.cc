@@ -61,16 +61,20 @@ void ReadStreamOptions(FieldReader& reader, const RequestRules& rules, Generatio
   if (!out->stream) {
     return reader.Fail({400, "stream_options: only allowed when stream is true", "stream_options", "invalid_value"});
   }
-  constexpr std::string_view kKnown[] = {"include_usage", "include_obfuscation"};
+  constexpr std::string_view kKnown[] = {"include_usage", "continuous_usage_stats", "include_obfuscation"};
   if (auto error = CheckNames(*options, "stream_options", kKnown, rules.policy)) return reader.Fail(std::move(*error));
   FieldReader inner(*options);
   bool obfuscation = false;
   inner.Bool("include_usage", &out->include_usage);
+  inner.Bool("continuous_usage_stats", &out->continuous_usage);
   inner.Bool("include_obfuscation", &obfuscation);
   if (inner.error()) {
     inner.error()->param = "stream_options." + inner.error()->param;
     inner.error()->message.insert(0, "stream_options.");
     return reader.Fail(std::move(*inner.error()));
+  }
+  if (out->continuous_usage && !out->include_usage) {
+    return reader.Fail({400, "stream_options.continuous_usage_stats: only with include_usage", "stream_options.continuous_usage_stats", "invalid_value"});
   }
   if (obfuscation && !rules.policy.lenient) {
     reader.Fail({400, "stream_options.include_obfuscation: not supported", "stream_options.include_obfuscation",

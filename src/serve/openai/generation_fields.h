@@ -21,7 +21,7 @@ struct GenerationFields {
   int n = 1;
   int best_of = 1;             // completions: so many are made, the n best sent
   bool stream = false;
-  bool include_usage = false;
+  bool include_usage = false, continuous_usage = false;
   AnswerForm form;             // response_format, tools
 };
 

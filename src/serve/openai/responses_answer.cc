@@ -39,7 +39,7 @@ class ResponsesAnswer final : public AnswerShape {
     const std::string created = WithResponse("response.created", "in_progress", {});
     return created + WithResponse("response.in_progress", "in_progress", {});
   }
-  std::string Opening(int) override { return ""; }
+  std::string Opening(int, const SequenceEvent&) override { return ""; }
   std::string Delta(int, const SequenceEvent& event) override { return Take(event); }
   std::string Closing(int, const SequenceEvent& event) override { return Finish(event); }
   std::string End(const Usage& usage) override {

@@ -299,6 +299,9 @@ std::optional<ApiError> ParseResponsesRequest(std::string_view body, const Reque
   if (auto error = CheckFields(document, &FieldRule::response, rules.policy)) return error;
   FieldReader reader(document);
   ReadGenerationFields(reader, rules, &out->chat.fields);
+  if (out->chat.fields.continuous_usage) {
+    reader.Fail({400, "stream_options.continuous_usage_stats: not supported; the last event has the usage", "stream_options.continuous_usage_stats", "unsupported_field"});
+  }
   reader.Int("max_output_tokens", 1, std::numeric_limits<int>::max(), &out->max_output_tokens);
   out->chat.fields.sequence.max_tokens = out->max_output_tokens;
   ReadInclude(reader, out);
