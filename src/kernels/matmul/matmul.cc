@@ -273,6 +273,8 @@ class TileWork {
   TileWork(const State& state, const PlannedJob& planned, WorkerBuffer& buffer)
       : job_(*planned.job), weight_(*job_.weight), kernel_(*planned.kernel), buffer_(buffer) {
     if (planned.input >= 0) input_ = &state.inputs[planned.input], sums_ = &input_->group_sums[planned.sums];
+    buffer_.ahead.most_stride = PartBegin(job_.m, 1) >= kFewRows - 1 ? kShortStride : kReadStride;
+    buffer_.ahead.again = Parts(job_.m) > 1;
   }
 
   // Rows that stay in L2 beside the unpacked tile.
@@ -302,7 +304,6 @@ class TileWork {
   void RunFewRows(int64_t tile, int64_t begin, int64_t end) {
     const int64_t m = end - begin;
     ReadRanges nothing{};
-    buffer_.ahead.again = Parts(m) > 1;
     for (int64_t part = 0; part < Parts(m); ++part) {
       const int64_t first = PartBegin(m, part);
       RunPart(tile, begin + first, static_cast<int>(PartBegin(m, part + 1) - first), part == 0 ? &buffer_.ahead : &nothing);

@@ -25,7 +25,7 @@ __attribute__((always_inline)) inline bool NextReadBlock(ReadRanges* ranges) {
     ranges->next = ranges->next_end = nullptr;
   }
   const int64_t left = (ranges->end - ranges->block_end) / kReadStreams / kReadAtOnce * kReadAtOnce;
-  ranges->stride = left < kReadAtOnce ? kReadAtOnce : left > kReadStride ? kReadStride : left;
+  ranges->stride = left < kReadAtOnce ? kReadAtOnce : left > ranges->most_stride ? ranges->most_stride : left;
   ranges->left = ranges->stride;
   ranges->at = ranges->block_end;
   ranges->block_end += kReadStreams * ranges->stride;

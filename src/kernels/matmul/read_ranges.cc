@@ -5,7 +5,8 @@ namespace hone {
 
 void BeginRange(ReadRanges* ranges, const uint8_t* begin, const uint8_t* end) {
   const bool goes_on = ranges->block_end >= begin && ranges->block_end <= end + kReadStreams * kReadAtOnce && ranges->block_end != nullptr;
-  if (!goes_on) *ranges = {.owed = kReadLead, .block_end = begin, .again = ranges->again};
+  const int64_t most = ranges->most_stride > 0 ? ranges->most_stride : kReadStride;
+  if (!goes_on) *ranges = {.owed = kReadStreams * most, .block_end = begin, .most_stride = most, .again = ranges->again};
   ranges->end = end;
 }
 

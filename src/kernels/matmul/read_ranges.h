@@ -9,6 +9,8 @@ constexpr int kReadStreams = 8;
 constexpr int64_t kReadStride = 4096;                         // at most: a page a stream
 constexpr int64_t kReadAtOnce = 128;                          // of a stream
 constexpr int64_t kReadLead = kReadStreams * kReadStride;     // bytes between asking and reading
+// Of eight rows x takes 40 KiB for each 2048 of K: there the lines asked for must be fewer, or they push it out of an L1 of 48 KiB.
+constexpr int64_t kShortStride = 1536;
 
 // All zero: nothing to read.
 struct ReadRanges {
@@ -19,6 +21,7 @@ struct ReadRanges {
   const uint8_t* end;       // of the range
   const uint8_t* next;      // and what is read after it, if known
   const uint8_t* next_end;
+  int64_t most_stride;      // 0: kReadStride
   bool again;               // what is read is soon read again: it should stay in L2 as well
 };
 

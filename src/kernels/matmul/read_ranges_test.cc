@@ -32,6 +32,15 @@ TEST(ReadRanges, RangesThatTouchAreOneAndOthersFollow) {
   EXPECT_EQ(ranges.owed, kReadLead);
 }
 
+TEST(ReadRanges, WhereFewLinesMayWaitALeadIsShort) {
+  const std::vector<uint8_t> bytes(100);
+  ReadRanges ranges = {.most_stride = kShortStride, .again = true};
+  BeginRange(&ranges, bytes.data(), bytes.data() + 100);
+  EXPECT_EQ(ranges.owed, kReadStreams * kShortStride);
+  EXPECT_EQ(ranges.most_stride, kShortStride);
+  EXPECT_TRUE(ranges.again);
+}
+
 TEST(ReadRanges, NothingIsAnnouncedByAnEmptyRange) {
   const std::vector<uint8_t> bytes(100);
   ReadRanges ranges = {};
