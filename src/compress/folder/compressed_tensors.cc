@@ -2,6 +2,7 @@
 // as llm-compressor 0.14 writes them: every scale is rounded to its stored type before codes are made with it, and
 // arithmetic is that of the model's dtype.
 #include <fmt/format.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <array>
@@ -51,6 +52,12 @@ float Amax(const Slices& slices, const float* x, int64_t n) {
   return std::max(std::fabs(least), std::fabs(most));
 }
 
+void DivideAll(float* x, int64_t n, float by) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) _mm_storeu_ps(x + i, _mm_div_ps(_mm_loadu_ps(x + i), _mm_set1_ps(by)));
+  for (; i < n; ++i) x[i] /= by;
+}
+
 // What the codes of a small float mean.
 template <const SmallFloat& format, int codes>
 const std::array<float, codes>& Values() {
@@ -89,12 +96,13 @@ class PackQuantized : public LinearFormat {
       const float* row = nullptr;
       for (int64_t r = r0; r < r0 + band; ++r) {
         row = m.Rows(r, 1, room.row.data());
+        // All grids of a row first: each is a chain of operations that wait for one another.
+        for (int64_t g = 0; g < groups; ++g) room.grids[g] = FindStoredGrid(row + g * group, group, m.dtype);
         for (int64_t g = 0; g < groups; ++g) {
-          const float* x = row + g * group;
-          const Grid grid = FindStoredGrid(x, group, m.dtype);
+          const Grid& grid = room.grids[g];
           room.zeros[g * band + r - r0] = static_cast<uint8_t>(static_cast<int>(grid.zero) + half);
           StoreAs(m.dtype, grid.scale, out[1].data() + (r * groups + g) * scale_bytes);
-          slices_->round_in(m.dtype, x, group, grid.scale, grid.zero, half, &room.codes[g * group]);
+          slices_->round_in(m.dtype, row + g * group, group, grid.scale, grid.zero, half, &room.codes[g * group]);
         }
         PackRow(room.codes.data(), m.columns, out[0].data() + r * row_bytes, row_bytes);
       }
@@ -180,6 +188,7 @@ class PackQuantized : public LinearFormat {
 
   struct Room {  // of a thread
     std::vector<float> row;
+    std::vector<Grid> grids;
     std::vector<uint8_t> codes, zeros;  // of a row; [groups, band]
   };
   // make(first, band, room) for all rows, as many at once as share words of zeros; and the shape.
@@ -187,8 +196,8 @@ class PackQuantized : public LinearFormat {
     const int64_t shape[2] = {rows, columns}, together = rows_together();
     std::memcpy(out[2].data(), shape, sizeof(shape));
     threads.ParallelFor(static_cast<size_t>(rows), static_cast<size_t>(together), [&](size_t begin, size_t end) {
-      const auto n = static_cast<size_t>(columns);
-      Room room{std::vector<float>(n), std::vector<uint8_t>(n), std::vector<uint8_t>(together * (n / Group(columns)))};
+      const auto n = static_cast<size_t>(columns), groups = n / Group(columns);
+      Room room{std::vector<float>(n), std::vector<Grid>(groups), std::vector<uint8_t>(n), std::vector<uint8_t>(together * groups)};
       for (int64_t r0 = static_cast<int64_t>(begin); r0 < static_cast<int64_t>(end); r0 += together)
         make(r0, std::min(together, static_cast<int64_t>(end) - r0), room);
     });
@@ -342,7 +351,7 @@ class Fp4Packed : public LinearFormat {
         slices_->largest(x, blocks, block_, largest.data());
         BlockScales(tensor_scale, largest, m.dtype, scales);
         // A code's largest value is the limit that NVFP4 asks for; MXFP4's scales are powers of two, so nothing else rounds.
-        for (int64_t b = 0; b < blocks; ++b) scale_of[b] = ScaleOf(scales[b], tensor_scale);
+        ScalesOf(out[1].data() + r * blocks, blocks, tensor_scale, scale_of.data());
         slices_->to_e2m1(x, blocks, block_, scale_of.data(), out[0].data() + r * m.columns / 2);
         if (m.made) m.made(static_cast<int64_t>(r), 1, x);
       }
@@ -355,7 +364,7 @@ class Fp4Packed : public LinearFormat {
     if (nvidia_) std::memcpy(&tensor_scale, out[2].data(), sizeof(tensor_scale));
     const int64_t begin = first * columns / block_, blocks = count * columns / block_;
     std::vector<float> scale_of(static_cast<size_t>(blocks));
-    for (int64_t b = 0; b < blocks; ++b) scale_of[b] = ScaleOf(static_cast<uint8_t>(out[1][begin + b]), tensor_scale);
+    ScalesOf(out[1].data() + begin, blocks, tensor_scale, scale_of.data());
     slices_->look_up(out[0].data() + begin * block_ / 2, blocks, block_, Values<kE2M1, 16>().data(), false, scale_of.data(), w);
   }
   std::string ConfigJson(DType) const override {
@@ -381,12 +390,18 @@ class Fp4Packed : public LinearFormat {
       return;
     }
     // As Nvfp4BlockScale: nothing is rounded between the product and E4M3.
-    for (float& x : largest) x = tensor_scale * RoundTo(dtype, x / 6.0f);
+    DivideAll(largest.data(), blocks, 6.0f);
+    for (float& x : largest) x = tensor_scale * RoundTo(dtype, x);
     slices_->to_e4m3(DType::kF32, largest.data(), blocks, 1.0f, scales);
     for (int64_t b = 0; b < blocks; ++b) scales[b] = scales[b] == 0 ? kSmallestBlockScale : scales[b];
   }
-  float ScaleOf(uint8_t code, float tensor_scale) const {
-    return nvidia_ ? Values<kE4M3, 256>()[code] / tensor_scale : MxScaleValue(code);
+  // What blocks' codes are multiplied by.
+  void ScalesOf(const std::byte* codes, int64_t blocks, float tensor_scale, float* scale_of) const {
+    if (nvidia_) {
+      slices_->from_e4m3(codes, blocks, 1.0f, scale_of);
+      return DivideAll(scale_of, blocks, tensor_scale);
+    }
+    for (int64_t b = 0; b < blocks; ++b) scale_of[b] = MxScaleValue(static_cast<uint8_t>(codes[b]));
   }
   static constexpr uint8_t kSmallestBlockScale = 0x20;  // 0.125
 

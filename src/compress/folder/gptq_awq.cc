@@ -63,20 +63,23 @@ class TurnedFormat : public LinearFormat {
       const auto codes = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(Band() * m.columns));
       std::vector<uint8_t> zeros(static_cast<size_t>(Band() * groups));
       std::vector<float> place(static_cast<size_t>(m.columns));
+      std::vector<Grid> grids(static_cast<size_t>(groups));
       for (int64_t r0 = static_cast<int64_t>(begin); r0 < static_cast<int64_t>(end); r0 += Band()) {
         const int64_t band = std::min(Band(), static_cast<int64_t>(end) - r0);
         for (int64_t r = r0; r < r0 + band; ++r) {
           const float* row = m.Rows(r, 1, place.data());
+          // All grids of a row first: each is a chain of operations that wait for one another.
           for (int64_t g = 0; g < groups; ++g) {
-            const float* x = row + g * group;
             float least, most;
-            slices_->range(x, group, &least, &most);
-            Grid grid = GridOfRange(spec_, least, most);
+            slices_->range(row + g * group, group, &least, &most);
+            Grid& grid = grids[g] = GridOfRange(spec_, least, most);
             grid.scale = F16ToF32(std::max<uint16_t>(1, F32ToF16(grid.scale)));  // as stored; never 0
             grid.zero = std::clamp(grid.zero, 0.0f, static_cast<float>(top));
-            PutGrid(grid, m.rows, r, g, out);
-            zeros[g * band + r - r0] = static_cast<uint8_t>(grid.zero);
-            slices_->round(x, group, grid.scale, grid.zero, top, &codes[(r - r0) * m.columns + g * group]);
+          }
+          for (int64_t g = 0; g < groups; ++g) {
+            PutGrid(grids[g], m.rows, r, g, out);
+            zeros[g * band + r - r0] = static_cast<uint8_t>(grids[g].zero);
+            slices_->round(row + g * group, group, grids[g].scale, grids[g].zero, top, &codes[(r - r0) * m.columns + g * group]);
           }
         }
         PackBand(codes.get(), r0, band, m.rows, m.columns, out);

@@ -39,10 +39,6 @@ void LinearFormat::DecodeRows(std::span<const std::span<const std::byte>> output
   for (int64_t r = 0; r < count; ++r) visit(first + r, &w[r * columns]);
 }
 
-float RoundTo(DType dtype, float x) {
-  return dtype == DType::kF16 ? F16ToF32(F32ToF16(x)) : dtype == DType::kBF16 ? Bf16ToF32(F32ToBf16(x)) : x;
-}
-
 void StoreAs(DType dtype, float x, std::byte* out) {
   if (dtype == DType::kF32) return void(std::memcpy(out, &x, sizeof(x)));
   const uint16_t half = dtype == DType::kF16 ? F32ToF16(x) : F32ToBf16(x);

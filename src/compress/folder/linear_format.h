@@ -17,6 +17,7 @@
 #include "compress/numbers/slices.h"
 #include "compress/numbers/uniform.h"
 #include "formats/named_tensor.h"
+#include "tensor/float16.h"
 
 namespace hone {
 
@@ -108,7 +109,9 @@ class LinearFormat {
 Result<std::unique_ptr<LinearFormat>> MakeLinearFormat(const LinearScheme& scheme, Isa isa = Isa::kScalar);
 
 // A number as a tensor of this dtype stores it.
-float RoundTo(DType dtype, float x);
+inline float RoundTo(DType dtype, float x) {
+  return dtype == DType::kF16 ? F16ToF32(F32ToF16(x)) : dtype == DType::kBF16 ? Bf16ToF32(F32ToBf16(x)) : x;
+}
 void StoreAs(DType dtype, float x, std::byte* out);
 float LoadAs(DType dtype, const std::byte* in);
 

@@ -215,10 +215,7 @@ class FolderJob {
       const int64_t row_bytes = static_cast<int64_t>(view_.row_bytes());
       if (window.of != id_ || row < window.first || row >= window.first + window.count) {
         window.of = id_, window.first = row;
-        // What is coded together is read together, so that it is still there to be compared.
-        const int64_t together = job_.format_.rows_together();
-        const int64_t bands = std::max<int64_t>(1, kWindowBytes / row_bytes / together);
-        window.count = std::min(bands * together - row % together, tensor_.rows - row);
+        window.count = std::min(job_.WindowRows(view_) - row % job_.format_.rows_together(), tensor_.rows - row);
         window.bytes.resize(static_cast<size_t>(window.count * row_bytes));
         job_.reader_.Read(view_.data + row * row_bytes, window.bytes.size(), window.bytes.data());
       }
@@ -233,6 +230,12 @@ class FolderJob {
     std::vector<float> divisors_;  // a row
     std::atomic<bool> bad_{false};
   };
+
+  // What is coded together is read together, so that it is still there to be compared.
+  int64_t WindowRows(const TensorView& view) const {
+    const int64_t together = format_.rows_together();
+    return std::max<int64_t>(1, kWindowBytes / static_cast<int64_t>(view.row_bytes()) / together) * together;
+  }
 
   struct RowError {
     double error = 0, power = 0, largest = 0;  // sums of squares
@@ -637,10 +640,14 @@ class FolderJob {
   }
   Result<void> CompareAll(const FolderTensor& tensor, Lane& lane) const {
     Rows rows(*this, tensor);
-    const int64_t together = format_.rows_together();
-    lane.pool.ParallelFor(static_cast<size_t>(tensor.rows), static_cast<size_t>(together), [&](size_t begin, size_t end) {
-      for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end); r += together)
-        CompareRows(tensor, lane, rows, r, std::min(together, static_cast<int64_t>(end) - r), nullptr);
+    const int64_t together = format_.rows_together(), window = WindowRows(checkpoint_.FindTensor(tensor.name)->view);
+    // The last windows first: they were read last, and some of them are in a cache.
+    lane.pool.ParallelFor(static_cast<size_t>(tensor.rows), static_cast<size_t>(window), [&](size_t begin, size_t end) {
+      for (size_t last = end, first = end; first > begin; last = first) {
+        first = (last - 1) / window * window;
+        for (int64_t r = static_cast<int64_t>(first); r < static_cast<int64_t>(last); r += together)
+          CompareRows(tensor, lane, rows, r, std::min(together, static_cast<int64_t>(last) - r), nullptr);
+      }
     });
     return rows.End();
   }

@@ -130,8 +130,9 @@ DoubleQuantized QuantizeAbsmax(std::span<const float> absmax, const Slices& slic
   out.codes.resize(absmax.size());
   for (size_t first = 0; first < absmax.size(); first += kNestedBlock) {
     const size_t n = std::min<size_t>(kNestedBlock, absmax.size() - first);
-    float largest = 0;
-    for (size_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(absmax[first + i] - out.offset));
+    float least, most;
+    slices.range(&absmax[first], static_cast<int64_t>(n), &least, &most);
+    const float largest = std::max(std::fabs(least - out.offset), std::fabs(most - out.offset));  // differences rise as what they are of
     out.nested_absmax.push_back(largest);
     slices.to_nearest(&absmax[first], static_cast<int64_t>(n), out.offset, largest > 0 ? 1 / largest : 0, map.data(), &out.codes[first]);
   }
