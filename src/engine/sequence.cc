@@ -169,7 +169,7 @@ int Sequence::CountPrompt(int computed) {
 bool Sequence::Admitted(double now, int cached) {
   if (was_admitted()) return false;
   admitted_at_ = now;
-  cached_ = cached;
+  cached_ = prompt_counted_ = cached;
   return true;
 }
 

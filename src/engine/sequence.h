@@ -53,7 +53,7 @@ class Sequence {
   // A prompt_only sequence whose prompt is computed.
   SequenceEvent EndOfPrompt(double now);
 
-  // Of the prompt's first `computed` tokens, how many are in the cache for the first time.
+  // Of the prompt's first `computed` tokens, how many were computed for the first time: neither found nor computed again.
   int CountPrompt(int computed);
   // `cached` tokens were found. Returns true the first time, which is the one that counts.
   bool Admitted(double now, int cached);
