@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kHeader = "hone work file 1 ";
-constexpr size_t kPutBytes = size_t{1} << 18, kReadBackBytes = size_t{1} << 18;
+constexpr size_t kReadBackBytes = size_t{1} << 18;
 
 // To `offset`, or where the file stands (-1).
 Result<void> WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path, int64_t offset = -1) {
@@ -295,12 +295,8 @@ Result<void> WorkFile::Put(size_t piece, std::span<const std::vector<std::byte>>
   uint32_t crc = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     HONE_CHECK(parts[i].size() == layout_.pieces[piece][i].bytes);
-    // In steps that stay in the cache between the two.
-    for (size_t at = 0; at < parts[i].size(); at += kPutBytes) {
-      const auto some = std::span(parts[i]).subspan(at, std::min(kPutBytes, parts[i].size() - at));
-      crc = Crc(some, crc);
-      HONE_RETURN_IF_ERROR(PutAt(layout_.pieces[piece][i].offset + at, some));
-    }
+    HONE_RETURN_IF_ERROR(PutAt(layout_.pieces[piece][i].offset, parts[i]));
+    crc = Crc(parts[i], crc);
     length += parts[i].size();
   }
   const std::lock_guard lock(mutex_);
