@@ -204,7 +204,9 @@ TEST(StepController, ABadBeginningIsSoonOutweighed) {
     for (; position < 8192; ++steps) {
       const int tokens = std::min(8192 - position, controller.Budget({.decodes = 4, .has_prompt = true, .prompt_position = position}));
       const double positions = tokens * (position + 0.5 * tokens), exact = ms(4, tokens, positions);
-      if (steps >= 20) EXPECT_NEAR(controller.Predict(4, tokens, positions) / exact, 1, 0.15) << "step " << steps << ", seed " << seed;
+      if (steps >= 20) {
+        EXPECT_NEAR(controller.Predict(4, tokens, positions) / exact, 1, 0.15) << "step " << steps << ", seed " << seed;
+      }
       controller.Observe({.decodes = 4, .prompt_tokens = tokens, .positions = positions, .ms = Calm(rng, exact)});
       position += tokens;
     }

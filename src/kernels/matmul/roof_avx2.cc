@@ -7,7 +7,7 @@ namespace hone {
 
 void ReadBytesAvx2(const uint8_t* p, size_t bytes) {
   __m256i sums[4] = {};
-  ReadRanges ahead = {};
+  ReadRanges ahead = {.again = true};  // by measurement: a sweep is 6 % slower with lines asked for as read once
   BeginRange(&ahead, p, p + bytes);
   for (size_t i = 0; i + 128 <= bytes; i += 128) {
     AskAhead(&ahead, 128);
