@@ -12,6 +12,8 @@
 #include <fstream>
 #include <set>
 
+#include "base/cpu_vendor.h"
+
 namespace hone {
 namespace {
 
@@ -95,13 +97,12 @@ void ReadCores(CpuFacts* facts) {
   ReadCaches(std::max(0, first), facts);
 }
 
-// Zen 4 and 5 start as many VDPBF16PS as FMAs; Intel's AVX-512 BF16 was measured below its FMAs on widened numbers.
-bool IsAmd() {
+}  // namespace
+
+bool CpuIsAmd() {
   unsigned most, b, c, d;
   return __get_cpuid(0, &most, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx && d == signature_AMD_edx;
 }
-
-}  // namespace
 
 std::string_view IsaName(Isa isa) {
   switch (isa) {
@@ -164,7 +165,8 @@ CpuFacts ReadCpuFacts() {
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) {
     facts.avx_vnni = os_avx && (a & (1u << 4));
     facts.avx512bf16 = os_avx512 && (a & (1u << 5));
-    facts.fast_bf16 = facts.avx512bf16 && IsAmd();
+    // Zen 4 and 5 start as many VDPBF16PS as FMAs; Intel's AVX-512 BF16 was measured below its FMAs on widened numbers.
+    facts.fast_bf16 = facts.avx512bf16 && CpuIsAmd();
   }
   char brand[49] = {};
   for (unsigned i = 0; i < 3; ++i) {

@@ -56,7 +56,7 @@ class StepController {
   static constexpr int kSecond = 128;
   static constexpr int kCareful = 16;         // of the last of them
   static constexpr double kMostGrown = 1.5;
-  static constexpr double kAssumedLate = 1.2;  // the latest of them all before any is known; fades as they are
+  static constexpr double kAssumedLate = 1.1;  // the latest of them all before any is known; fades as they are
 
  private:
   static constexpr int kTerms = 4;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/cpu_vendor.h"
 #include "kernels/matmul/kernel.h"
 #include "kernels/matmul/many_rows.h"
 
@@ -98,6 +99,8 @@ struct MatmulScratch::State {
   std::unique_ptr<Cursor[]> cursors;  // a thread: the next of its chunks
   int cursor_count = 0;
   int64_t rounded_rows = 0, rounded_elements = 0;
+  // Weights of one pass are asked for as read once: where that was measured. (Intel's cores keep such lines out of L2, too.)
+  const bool may_read_once = CpuIsAmd();
 };
 
 namespace {
@@ -274,7 +277,7 @@ class TileWork {
       : job_(*planned.job), weight_(*job_.weight), kernel_(*planned.kernel), buffer_(buffer) {
     if (planned.input >= 0) input_ = &state.inputs[planned.input], sums_ = &input_->group_sums[planned.sums];
     buffer_.ahead.most_stride = PartBegin(job_.m, 1) >= kFewRows - 1 ? kShortStride : kReadStride;
-    buffer_.ahead.again = Parts(job_.m) > 1;
+    buffer_.ahead.again = Parts(job_.m) > 1 || !state.may_read_once;
   }
 
   // Rows that stay in L2 beside the unpacked tile.

@@ -22,7 +22,7 @@ struct ReadRanges {
   const uint8_t* next;      // and what is read after it, if known
   const uint8_t* next_end;
   int64_t most_stride;      // 0: kReadStride
-  bool again;               // what is read is soon read again: it should stay in L2 as well
+  bool again;               // what is read should stay in L2 as well, as it is soon read again, or nothing else is known to be better
 };
 
 // The thread begins to read [begin, end). If that was announced, what is asked for goes on.
