@@ -100,7 +100,7 @@ void ReadCores(CpuFacts* facts) {
 }  // namespace
 
 bool CpuIsAmd() {
-  unsigned most, b, c, d;
+  unsigned most = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(0, &most, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx && d == signature_AMD_edx;
 }
 
