@@ -53,7 +53,7 @@ class StepController {
   static constexpr int kColdChunk = 64;      // before anything is known
   static constexpr double kIdleStretch = 10;
   static constexpr int kRemembered = 256;     // steps with prompt tokens beside streams
-  static constexpr int kSecond = 128;
+  static constexpr int kSecond = 128;         // known, from which on the second latest counts
   static constexpr int kCareful = 16;         // of the last of them
   static constexpr double kMostGrown = 1.5;
   static constexpr double kAssumedLate = 1.1;  // the latest of them all before any is known; fades as they are

@@ -419,7 +419,7 @@ void AttendQueryOf(const AttentionTask& task, QueryMemory& memory) {
   }
 }
 
-// REQUIRES: TakesHeads of task.h.
+// REQUIRES: as AttentionTask::heads says.
 void AttendQuery(const AttentionTask& task) {
   QueryMemory memory;
   AttendQueryOf<kQueryTaskRows>(task, memory);
