@@ -143,6 +143,11 @@ int RunEntry(const CommandEntry& entry, int argc, char** argv) {
 
 int RunCommandLine(int argc, char** argv) {
   const std::string word = argc > 1 ? argv[1] : "";
+  if (word == "help" && argc > 2) {  // of one command
+    char help[] = "--help";
+    char* asked[] = {argv[0], argv[2], help, nullptr};
+    return RunCommandLine(3, asked);
+  }
   if (word.empty() || word == "--help" || word == "-h" || word == "help") {
     PrintHelp(word.empty() ? stderr : stdout);
     return word.empty() ? kExitUsage : DoneUnlessLost("hone");

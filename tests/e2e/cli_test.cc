@@ -27,7 +27,10 @@ TEST(Cli, HelpListsEveryCommandAndExitsZero) {
     const Outcome one = Hone(std::string(word) + " --help");
     EXPECT_EQ(one.code, 0) << word;
     EXPECT_TRUE(Contains(one.out, "--threads")) << word;
+    EXPECT_EQ(Hone(std::string("help ") + word).out, one.out);
   }
+  EXPECT_EQ(Hone("help help").out, help.out);
+  EXPECT_EQ(Hone("help rnu").code, 2);
   EXPECT_EQ(Hone("").code, 2);
   EXPECT_TRUE(Contains(Hone("--version").out, "hone "));
 }
