@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "compress/numbers/slices.h"
 #include "kernels/dequantize/dequantize.h"
@@ -44,10 +45,34 @@ bool ReadFiniteRow(const Slices& slices, DType type, const std::byte* row, int64
 }
 
 Error NotFinite(const Checkpoint& checkpoint, const TensorView& view, const std::string& name, int64_t row) {
-  std::vector<float> w(static_cast<size_t>(view.shape[1]));
-  DequantizeRow(view.type, view.data + row * view.row_bytes(), view.shape[1], w.data());
+  const int64_t columns = view.shape.back();
+  std::vector<float> w(static_cast<size_t>(columns));
+  DequantizeRow(view.type, view.data + row * view.row_bytes(), columns, w.data());
   const auto bad = std::find_if_not(w.begin(), w.end(), [](float x) { return std::isfinite(x); });
-  return Damaged(checkpoint, name, row * view.shape[1] + (bad - w.begin()), view.shape[1], *bad);
+  return Damaged(checkpoint, name, row * columns + (bad - w.begin()), columns, *bad);
+}
+
+Error NotFinite(const Checkpoint& checkpoint, const NamedTensor& tensor, uint64_t offset, std::span<const std::byte> bytes) {
+  const size_t width = BytesFor(tensor.view.type, 1);
+  size_t at = 0;
+  while (AllFinite(tensor.view.type, bytes.subspan(at, width))) at += width;
+  float value = 0;
+  DequantizeRow(tensor.view.type, bytes.data() + at, 1, &value);
+  return Damaged(checkpoint, tensor.name, static_cast<int64_t>((offset + at) / width), tensor.view.shape.back(), value);
+}
+
+bool AllFinite(DType type, std::span<const std::byte> bytes) {
+  // NaN and infinity have all bits of the exponent, so adding its lowest one carries into the sign, here of several at once.
+  const uint64_t lowest = type == DType::kF32 ? 0x0080000000800000 : type == DType::kF16 ? 0x0400040004000400
+                          : type == DType::kBF16 ? 0x0080008000800080 : 0;
+  const uint64_t signs = type == DType::kF32 ? 0x8000000080000000 : 0x8000800080008000;
+  uint64_t carried = 0;
+  for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
+    uint64_t some = 0;
+    std::memcpy(&some, bytes.data() + at, std::min(sizeof(some), bytes.size() - at));
+    carried |= (some & ~signs) + lowest;
+  }
+  return (carried & signs) == 0;
 }
 
 Error BlameWeight(const Checkpoint& checkpoint, const WeightMap& map, Error observed) {

@@ -405,6 +405,7 @@ class FolderJob {
   Result<WorkLayout> LayOut() {
     std::vector<TensorInfo> infos;
     std::map<std::string, const std::byte*> data;  // of what is not made
+    std::map<std::string, const NamedTensor*> originals;
     std::set<std::string> quantized;
     for (const FolderTensor& tensor : plan_.tensors) {
       quantized.insert(tensor.name);
@@ -414,6 +415,7 @@ class FolderJob {
       if (quantized.count(tensor.name) > 0) continue;
       const auto folded = folded_.find(tensor.name);
       data[tensor.name] = folded != folded_.end() ? folded->second.data() : tensor.view.data;
+      if (folded == folded_.end()) originals[tensor.name] = &tensor;
       infos.push_back({tensor.name, tensor.view.type, tensor.view.shape});
     }
     if (run_.kv != nullptr) {
@@ -428,8 +430,10 @@ class FolderJob {
       const TensorInfo& info = file.tensors[i];
       offsets[info.name] = file.offsets[i];
       const auto kept = data.find(info.name);
+      const auto original = originals.find(info.name);
       for (uint64_t at = 0; kept != data.end() && at < info.bytes(); at += kKeptBytes)
-        copies_.push_back({kept->second + at, file.offsets[i] + at, std::min(kKeptBytes, info.bytes() - at)});
+        copies_.push_back({kept->second + at, file.offsets[i] + at, std::min(kKeptBytes, info.bytes() - at),
+                           original != originals.end() ? original->second : nullptr});
     }
     WorkLayout layout{.head = file.head, .bytes = file.bytes};
     for (const FolderTensor& tensor : plan_.tensors) {
@@ -518,12 +522,15 @@ class FolderJob {
   struct Kept {
     const std::byte* from;
     uint64_t offset, bytes;  // in the file
+    const NamedTensor* original;  // nullptr: what hone has made
   };
   Result<void> Copy(const Kept& kept, WorkFile& work) const {
     std::vector<std::byte> some(std::min<uint64_t>(kept.bytes, kKeptStep));
     for (uint64_t at = 0; at < kept.bytes; at += some.size()) {
       const size_t count = std::min<uint64_t>(some.size(), kept.bytes - at);
       reader_.Read(kept.from + at, count, some.data());
+      if (kept.original != nullptr && !AllFinite(kept.original->view.type, {some.data(), count}))
+        return NotFinite(checkpoint_, *kept.original, static_cast<uint64_t>(kept.from + at - kept.original->view.data), {some.data(), count});
       HONE_RETURN_IF_ERROR(work.PutAt(kept.offset + at, {some.data(), count}));
     }
     return {};

@@ -225,6 +225,37 @@ TEST_F(QuantizeFolderTest, AModelThatChangesWhileItIsReadGivesNoResult) {
   EXPECT_TRUE(Bytes(out + "/model.safetensors") == Bytes(whole + "/model.safetensors"));
 }
 
+// NaN and infinity are named also in what is only copied.
+TEST_F(QuantizeFolderTest, DamagedTensorsThatAreKeptAreNamed) {
+  HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
+  const std::string model = Fresh("kept_damage"), weights = model + "/model.safetensors", out = Fresh("kept_damage_out");
+  fs::copy(base, model, fs::copy_options::recursive);
+  fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
+  const std::string whole = Bytes(weights);
+  uint64_t header = 0;
+  std::memcpy(&header, whole.data(), sizeof(header));
+  const struct {
+    const char *name, *said;
+    uint16_t bits;
+    size_t at;
+  } cases[] = {{"model.embed_tokens.weight", "row 1, column 3 is nan", 0x7e00, 128 + 3},
+               {"model.norm.weight", "row 0, column 127 is inf", 0x7c00, 127},
+               {"model.layers.1.input_layernorm.weight", "row 0, column 0 is -inf", 0xfc00, 0}};
+  for (const auto& c : cases) {
+    const size_t named = whole.find("\"" + std::string(c.name) + "\""), offsets = whole.find("data_offsets\":[", named);
+    ASSERT_LT(offsets, header);
+    std::string damaged = whole;
+    std::memcpy(&damaged[8 + header + std::strtoull(whole.c_str() + offsets + 15, nullptr, 10) + 2 * c.at], &c.bits, sizeof(c.bits));
+    std::ofstream(weights, std::ios::binary) << damaged;
+    for (const char* method : {"rtn", "fp8"}) {
+      const auto report = Quantize(model, {method, "compressed-tensors", 4, 32, true}, out);
+      ASSERT_FALSE(report) << c.name;
+      EXPECT_NE(report.error().message.find(std::string(c.name) + ": " + c.said), std::string::npos) << report.error().message;
+      for (const char* end : {"", ".partial", ".partial.log"}) EXPECT_FALSE(fs::exists(out + end)) << end;
+    }
+  }
+}
+
 // One weight of many that F16 scales cannot reach: refused by name, whatever the format, and nothing is left.
 TEST_F(QuantizeFolderTest, WeightsBeyondTheScalesAreRefused) {
   HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");

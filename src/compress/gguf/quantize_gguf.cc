@@ -13,6 +13,7 @@
 
 #include "base/random.h"
 #include "compress/gguf/block_quantizers.h"
+#include "compress/read_matrix.h"
 #include "compress/work_file.h"
 #include "formats/gguf_writer.h"
 #include "kernels/dequantize/dequantize.h"
@@ -238,6 +239,14 @@ bool FindBad(const float* row, int64_t n, int64_t index, BadWeight* bad) {
   return true;
 }
 
+// The first of rows [begin, end) with a number that is not finite, or -1.
+int64_t FirstNotFinite(DType type, const std::byte* rows, int64_t row_bytes, size_t begin, size_t end) {
+  for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end); ++r) {
+    if (!AllFinite(type, {rows + r * row_bytes, static_cast<size_t>(row_bytes)})) return r;
+  }
+  return -1;
+}
+
 class GgufJob {
  public:
   GgufJob(const TensorSource& source, const QuantizePlan& plan, std::string path, const QuantizeOptions& options,
@@ -325,23 +334,29 @@ class GgufJob {
     const int64_t matrix_rows = tensor.shape.rank() > 1 ? tensor.shape[tensor.shape.rank() - 2] : 1;
     BadWeight bad;
     std::mutex mutex;
+    const auto tell = [&](const BadWeight& found) {
+      const std::lock_guard lock(mutex);
+      if (bad.row < 0 || found.row < bad.row) bad = found;
+    };
     const bool same = tensor.from == tensor.to;
     if (!same && input_.size() < static_cast<size_t>(count * n)) input_.resize(count * n);
     runtime_.threads->ParallelFor(static_cast<size_t>(count), 1, [&](size_t begin, size_t end) {
       if (same) {
         source_.ReadRows(index, first + static_cast<int64_t>(begin), static_cast<int64_t>(end - begin), tensor.from,
                          out + begin * row_bytes);
+        if (const int64_t row = FirstNotFinite(tensor.from, out, row_bytes, begin, end); row >= 0) {
+          std::vector<float> w(static_cast<size_t>(n));
+          source_.ReadRows(index, first + row, 1, DType::kF32, reinterpret_cast<std::byte*>(w.data()));
+          BadWeight found;
+          if (FindBad(w.data(), n, first + row, &found)) tell(found);
+        }
         return;
       }
       for (size_t r = begin; r < end; ++r) {
         float* row = input_.data() + r * n;
         source_.ReadRows(index, first + static_cast<int64_t>(r), 1, DType::kF32, reinterpret_cast<std::byte*>(row));
         BadWeight found;
-        if (FindBad(row, n, first + static_cast<int64_t>(r), &found)) {
-          const std::lock_guard lock(mutex);
-          if (bad.row < 0 || found.row < bad.row) bad = found;
-          return;
-        }
+        if (FindBad(row, n, first + static_cast<int64_t>(r), &found)) return tell(found);
         std::byte* to = out + r * row_bytes;
         const std::byte* given =
             options_.given ? options_.given(tensor.name, first + static_cast<int64_t>(r)) : nullptr;

@@ -186,6 +186,25 @@ TEST_F(QuantizeGguf, DamagedWeightsAreNamed) {
     EXPECT_FALSE(std::filesystem::exists(TestPath("nan_out.gguf")));
     EXPECT_FALSE(std::filesystem::exists(TestPath("nan_out.gguf.partial")));
   }
+  // So are those of tensors that stay as they are.
+  Tensor norm(DType::kF32, Shape{5}), matrix(DType::kBF16, Shape{2, 256}), kept(DType::kF16, Shape{3, 7});
+  for (const Tensor* tensor : {&norm, &kept}) {
+    for (const bool damaged : {false, true}) {
+      const std::string path = TestPath("kept.gguf");
+      if (damaged && tensor == &norm) norm.as<float>()[4] = -HUGE_VALF;
+      if (damaged && tensor == &kept) kept.as<uint16_t>()[2 * 7 + 6] = 0x7e01;
+      HONE_CHECK(WriteGguf(path, {.metadata = {{"general.architecture", GgufValue::String("llama")}},
+                                  .tensors = {{"norm.weight", norm.view()}, {"x.weight", matrix.view()}, {"kept", kept.view()}}})
+                     .has_value());
+      const std::string message = Quantize(*Open(path), TestPath("kept_out.gguf"), Options("Q8_0"));
+      ASSERT_EQ(bool{report_}, !damaged) << message;
+      const char* name = tensor == &norm ? "norm.weight: row 0, column 4 is -inf" : "kept: row 2, column 6 is nan";
+      if (damaged) {
+        EXPECT_NE(message.find(name), std::string::npos) << message;
+      }
+    }
+    norm.as<float>()[4] = 0;
+  }
   const auto huge = Open(WriteModel("huge.gguf", [&](std::vector<Tensor>& t) { t[1].as<float>()[9 * 256] = 1e30f; }));
   const std::string message = Quantize(*huge, TestPath("huge_out.gguf"), Options("Q4_0"));
   EXPECT_NE(message.find("blk.1.ffn_up.weight: row 9"), std::string::npos) << message;
