@@ -20,8 +20,10 @@
 namespace hone {
 namespace {
 
-constexpr int kWindow = 512;
+constexpr int kLongestWindow = 512;
 constexpr int kPrompt = 128, kSteps = 24, kRounds = 3;  // of the speeds
+
+int WindowOf(const ModelConfig& config) { return std::min(kLongestWindow, config.context); }
 
 struct Loaded {
   std::shared_ptr<const Checkpoint> checkpoint;
@@ -31,15 +33,16 @@ struct Loaded {
 Result<Loaded> Load(const std::string& path, const Runtime& runtime) {
   Loaded loaded;
   HONE_TRY(loaded.checkpoint, OpenModel(path));
+  HONE_TRY(const ModelConfig config, ReadModelConfig(*loaded.checkpoint));
   HONE_RETURN_IF_ERROR(CheckMemory(*loaded.checkpoint, 0));
-  HONE_TRY(loaded.model, Model::Load(loaded.checkpoint, runtime, {.max_rows = kScoreRows, .max_context = kWindow}));
+  HONE_TRY(loaded.model, Model::Load(loaded.checkpoint, runtime, {.max_rows = kScoreRows, .max_context = WindowOf(config)}));
   return loaded;
 }
 
 // What measuring takes beside the weights: logits of a step for two models, caches, the program.
 uint64_t BytesBeside(const ModelConfig& config) {
   return (uint64_t{96} << 20) + uint64_t{4} * kScoreRows * static_cast<uint64_t>(config.vocab) * sizeof(float) +
-         2 * ModelRunner::KvBytes(config, KvType::kBF16, 1, kWindow);
+         2 * ModelRunner::KvBytes(config, KvType::kBF16, 1, WindowOf(config));
 }
 
 struct Speed {
@@ -64,7 +67,7 @@ Speed TimeOnce(ModelRunner& runner, std::span<const int32_t> tokens, const Runti
 std::vector<Speed> TimeAll(const std::vector<Model*>& models, std::span<const int32_t> tokens, const Runtime& runtime) {
   std::vector<std::unique_ptr<ModelRunner>> runners;
   for (Model* model : models)
-    runners.push_back(std::make_unique<ModelRunner>(*model, runtime, KvType::kBF16, 1, kWindow, 1));
+    runners.push_back(std::make_unique<ModelRunner>(*model, runtime, KvType::kBF16, 1, WindowOf(model->config()), 1));
   std::vector<Speed> best(models.size());
   for (int round = 0; round < kRounds && !Interrupted(); ++round) {
     for (size_t i = 0; i < models.size(); ++i) {
@@ -129,7 +132,7 @@ Result<Quality> MeasureApart(const QualityRequest& request, const Measured& by, 
   {
     auto before = Load(request.original, by.runtime);
     if (!before) return Skipped("hone does not run the original: " + before.error().message);
-    const KldShape shape{kWindow, before->model->config().vocab, static_cast<int>(by.windows.size())};
+    const KldShape shape{WindowOf(before->model->config()), before->model->config().vocab, static_cast<int>(by.windows.size())};
     HONE_TRY(const auto writer, KldWriter::Create(path, shape, by.text.tokens));
     const Result<void> saved =
         SaveLogits(*before->model, by.runtime, KvType::kBF16, by.text, by.windows, writer.get(), callbacks);
@@ -183,7 +186,7 @@ Result<Quality> MeasureQuality(const QualityRequest& request, const CommonFlags&
   const auto config = before ? ReadModelConfig(**before) : Result<ModelConfig>(before.error());
   if (!config) return Skipped("hone does not run the original: " + config.error().message);
   if (!after) return Skipped("hone does not run the result: " + after.error().message);
-  if (config->context < kWindow) return Skipped("the model's context is shorter than a window");
+  if (config->context < kPrompt + kSteps) return Skipped(fmt::format("the model's context is shorter than {} tokens", kPrompt + kSteps));
   HONE_TRY(const uint64_t bytes_before, WeightBytes(**before));
   HONE_TRY(const uint64_t bytes_after, WeightBytes(**after));
   const uint64_t beside = BytesBeside(*config), apart = std::max(bytes_before, bytes_after) + beside;
@@ -193,7 +196,7 @@ Result<Quality> MeasureQuality(const QualityRequest& request, const CommonFlags&
   const bool together = request.memory_bytes == 0 || bytes_before + bytes_after + beside <= request.memory_bytes;
   HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(**before, flags.pre));
   const EvalText text = PrepareText(*tokenizer, bytes, Protocol::kLlamaCpp);
-  HONE_TRY(const ProtocolRules rules, ResolveRules({Protocol::kLlamaCpp, kWindow, 0, request.windows}));
+  HONE_TRY(const ProtocolRules rules, ResolveRules({Protocol::kLlamaCpp, WindowOf(*config), 0, request.windows}));
   auto windows = PlanWindows(rules, static_cast<int64_t>(text.tokens.size()));
   if (!windows) return Skipped(quality.text + ": " + windows.error().message);
   quality.windows = static_cast<int>(windows->size());
