@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -45,14 +46,15 @@ class QuantizeCommand : public Command {
               "for GGUF: an importance matrix (hone calibrate, or llama.cpp's, GGUF or .dat)");
     Flag* method = flags.Add("--method", scheme_.method,
                              "a folder, by this method: rtn, gptq, awq, smoothquant, w8a8, fp8, mxfp4, nvfp4, nf4, fp4, "
-                             "llm-int8 or hqq; bcq only reports; with --type only gptq");
+                             "llm-int8 or hqq; bcq only reports; a GGUF file: rtn or gptq");
     flags.Add("--format", scheme_.format,
-                   "with --method: compressed-tensors, gptq, awq, bitsandbytes or hqq (default: what the method goes "
+                   "with --method: compressed-tensors, gptq, awq, bitsandbytes, hqq or gguf (default: what the method goes "
                    "with)")
         ->needs(method);
     bits_flag_ = flags.Add("--bits", bits_,
-                           "with --method rtn or gptq: bits of a weight (4); alone: a GGUF file of so many bits per "
-                           "weight, 4.25 for example, types chosen by what each costs each tensor")
+                           "with --method rtn, gptq, awq or hqq: bits of a weight (4; --format gguf: 2, 3, 4, 5, 6, 8 are Q2_K, Q3_K_M, "
+                           "Q4_K_M, Q5_K_M, Q6_K, Q8_0); alone: a GGUF file of so many bits per weight, 4.25 for example, "
+                           "types chosen by what each costs each tensor")
                      ->range(1.0, 16.0);
     size_flag_ = flags.Add("--size", size_, "a GGUF file whose tensors take at most this: 3GiB")->bytes()->excludes(type);
     sensitivity_flag_ =
@@ -60,14 +62,14 @@ class QuantizeCommand : public Command {
                   "with --bits or --size: measured (what quantising each matrix does to the model's output; the default) or "
                   "inputs (errors weighted by inputs: quick)")
             ->one_of({"measured", "inputs"});
-    flags.Add("--recipe", recipe_, "for GGUF: lines 'PATTERN TYPE' that give tensors other types");
+    flags.Add("--recipe", recipe_, "lines 'PATTERN TYPE' that give tensors of a GGUF file other types; for folders: 'PATTERN keep'");
     group_flag_ =
-        flags.Add("--group", scheme_.group, "with --method rtn or gptq: columns that share a scale; 0: a whole row (128)")
+        flags.Add("--group", scheme_.group, "with --method rtn, gptq, awq or hqq: columns that share a scale; 0: a whole row (128; hqq: 64)")
             ->needs(method)
             ->range(0, 1 << 20);
-    sym_flag_ = flags.AddSwitch("--sym", sym_, "with --method rtn or gptq: no zero points (the default where the format can)")
+    sym_flag_ = flags.AddSwitch("--sym", sym_, "with --method rtn, gptq or awq: no zero points (the default where the format can)")
                     ->needs(method);
-    asym_flag_ = flags.AddSwitch("--asym", asym_, "with --method rtn or gptq: zero points")->needs(method)->excludes(sym_flag_);
+    asym_flag_ = flags.AddSwitch("--asym", asym_, "with --method rtn, gptq or awq: zero points")->needs(method)->excludes(sym_flag_);
     clip_flag_ = flags.Add("--clip", clip_,
                            "with --method rtn: ranges of groups: minmax (the default), percentile (the 99.9th), mse (shrunk "
                            "to the least sum of |error|^2.4)")
@@ -80,12 +82,12 @@ class QuantizeCommand : public Command {
         flags.Add("--chunk", calibration_.chunk, "tokens of a chunk, a sequence of its own (512)")->range(16, 1 << 16),
         flags.Add("--chunks", calibration_.chunks, "use at most this many chunks (128)")->range(1, 1 << 24),
         flags.Add("--order", scheme_.order,
-                  "in which columns are rounded: group (groups stay whole; the default), static, activation, natural")
+                  "gptq, folders: in which columns are rounded: group (groups stay whole; the default), static, activation, natural")
             ->one_of({"group", "static", "activation", "natural"}),
-        flags.Add("--damping", layerwise_.damping, "added to the inputs' second moments, of their mean (0.01)")
+        flags.Add("--damping", layerwise_.damping, "gptq: added to the inputs' second moments, of their mean (0.01)")
             ->range(1e-6, 1.0),
         flags.AddSwitch("--true-sequential", layerwise_.matrix_by_matrix,
-                        "each matrix of a layer sees those before it quantised: about twice as long")};
+                        "gptq: each matrix of a layer sees those before it quantised: about twice as long")};
     for (size_t i = 0; i < calibration_flags_.size(); ++i) {
       calibration_flags_[i]->group(gptq);
       if (i >= kTextFlags) calibration_flags_[i]->needs(method);
@@ -109,7 +111,7 @@ class QuantizeCommand : public Command {
     for (size_t i = 1; i < kv_flags_.size(); ++i) kv_flags_[i]->needs(kv_flags_[0]);
     flags.AddSwitch("--no-measure", no_measure_, "do not compare the result with the original on held-out text");
     flags.Add("--measure-text", quality_.text, "the held-out text (default: one that comes with hone)");
-    flags.Add("--measure-windows", quality_.windows, "windows of 512 tokens of it to use (8)")->range(1, 1 << 20);
+    flags.Add("--measure-windows", quality_.windows, "windows of 512 tokens, or of the model's context, of it to use (8)")->range(1, 1 << 20);
     flags.Add("--memory", memory_, "most memory for the job: 4GiB (default: half of what is free); what cannot fit is refused")
         ->bytes();
     flags.AddSwitch("--plan", plan_only_, "print what would be done, and do nothing");
@@ -128,6 +130,7 @@ class QuantizeCommand : public Command {
     }
     HONE_TRY(const auto runtime, RuntimeOwner::Create(flags));
     memory_ = AllowedMemory(memory_);
+    HONE_RETURN_IF_ERROR(NameGgufType());
     const bool mixed = type_.empty() && (size_flag_->given() || (bits_flag_->given() && out_.ends_with(".gguf")));
     const bool folder = !scheme_.method.empty() && type_.empty() && !mixed;
     if (folder && allow_requantize_)
@@ -141,17 +144,47 @@ class QuantizeCommand : public Command {
   }
 
  private:
-  static constexpr size_t kTextFlags = 3;  // the first of calibration_flags_ are of the text
+  static constexpr size_t kTextFlags = 3, kOrderFlag = 3;  // the first of calibration_flags_ are of the text
+
+  // A method of rounding into a GGUF file is --type of its bits. What remains of it is whether GPTQ does it.
+  Result<void> NameGgufType() {
+    const bool asked = scheme_.format == "gguf";
+    if (!asked && (scheme_.method.empty() || !out_.ends_with(".gguf"))) return {};
+    if (!asked && !scheme_.format.empty())
+      return UsageError("OUT '" + out_ + "' is a GGUF file, --format " + scheme_.format + " a folder");
+    if (scheme_.method != "rtn" && scheme_.method != "gptq") {
+      return UsageError(fmt::format("--method {} with a GGUF file: its types are made by rtn and gptq{}", scheme_.method,
+                                    scheme_.method == "mxfp4" ? "; --type MXFP4_MOE is rounded to MXFP4" : ""));
+    }
+    // Without --format a budget is a budget, which GPTQ may fill.
+    const bool budget = size_flag_->given() || (bits_flag_->given() && !asked && (scheme_.method == "gptq" || bits_ != std::floor(bits_)));
+    if (type_.empty() && !budget) {
+      const std::map<double, const char*> types = {{2, "Q2_K"}, {3, "Q3_K_M"}, {4, "Q4_K_M"}, {5, "Q5_K_M"}, {6, "Q6_K"}, {8, "Q8_0"}};
+      const auto type = types.find(bits_);
+      if (type == types.end()) {
+        return UsageError(fmt::format("--bits {}: with --format gguf wanted 2, 3, 4, 5, 6 or 8; --bits without --method is a budget",
+                                      bits_));
+      }
+      type_ = type->second, named_by_bits_ = true;
+    }
+    scheme_.format.clear();
+    if (scheme_.method == "rtn") scheme_.method.clear();
+    return {};
+  }
 
   Result<void> CheckGgufFlags(bool mixed) const {
     if (type_.empty() && !mixed)
       return UsageError("give --type, --bits or --size (a GGUF file) or --method (a Hugging Face folder)");
     if (size_flag_->given() && bits_flag_->given()) return UsageError("--size and --bits both set a budget; give one");
     if (!scheme_.method.empty() && scheme_.method != "gptq")
-      return UsageError("--type with --method takes gptq, not " + scheme_.method);
+      return UsageError("--type with --method takes rtn or gptq, not " + scheme_.method);
+    if (!scheme_.format.empty()) return UsageError("--type writes GGUF files, not --format " + scheme_.format);
     for (const Flag* flag : {bits_flag_, group_flag_, sym_flag_, asym_flag_}) {
-      if (flag->given() && !(mixed && flag == bits_flag_))
-        return UsageError(flag->name() + " does not go with --type, which says it already");
+      if (flag->given() && !((mixed || named_by_bits_) && flag == bits_flag_))
+        return UsageError(flag->name() + " does not go with a GGUF file, whose types say it already");
+    }
+    for (const Flag* flag : {clip_flag_, calibration_flags_[kOrderFlag], smoothing_flag_, activations_flag_}) {
+      if (flag->given()) return UsageError(flag->name() + " goes with folders (--method without --type); blocks of a GGUF file have one form");
     }
     if (kv_flags_[0]->given()) return UsageError("--kv-scheme goes with --method; a GGUF file has no place for it");
     if (sensitivity_flag_->given() && !mixed) return UsageError("--sensitivity goes with --bits or --size");
@@ -300,10 +333,8 @@ class QuantizeCommand : public Command {
     scheme_.bits = static_cast<int>(bits_);
     if (scheme_.bits != bits_ || scheme_.bits < (scheme_.method == "bcq" ? 1 : 2) || scheme_.bits > 8)
       return UsageError(fmt::format("--bits {}: with --method wanted 2 to 8, whole", bits_));
-    if (!recipe_.empty()) return UsageError("--recipe is for GGUF files");
     if (sensitivity_flag_->given()) return UsageError("--sensitivity goes with --bits or --size, which write GGUF files");
-    if (scheme_.format == "gguf")
-      return UsageError("--format gguf: --type writes GGUF files (--type Q4_0 --pure rounds every matrix to nearest)");
+    if (!imatrix_.empty()) return UsageError("--imatrix is for GGUF files");
     const bool scaled = scheme_.method == "awq" || scheme_.method == "smoothquant";
     for (size_t i = 0; i < calibration_flags_.size() && scheme_.method != "gptq"; ++i) {
       const Flag* flag = calibration_flags_[i];
@@ -320,6 +351,7 @@ class QuantizeCommand : public Command {
     scheme_.clip = clip_ == "mse" ? Clip::kSearch : clip_ == "percentile" ? Clip::kPercentile : Clip::kMinMax;
     const bool floating = scheme_.method == "hqq" || scheme_.method == "bcq";  // no grid of whole zeros
     if (floating && !group_flag_->given()) scheme_.group = 64;
+    if (scheme_.method == "bcq" && !scheme_.format.empty()) return UsageError("--method bcq only reports; it has no --format");
     if (scheme_.method == "bcq") return ReportBcq(in_, scheme_, plan_only_, flags, runtime);
     if (scheme_.method != "rtn" && scheme_.method != "gptq" && scheme_.method != "awq") {
       for (const Flag* flag : {bits_flag_, group_flag_, sym_flag_, asym_flag_}) {
@@ -333,7 +365,7 @@ class QuantizeCommand : public Command {
       scheme_.format = bitsandbytes ? "bitsandbytes" : own ? scheme_.method : "compressed-tensors";
     }
     scheme_.symmetric = !asym_ && !floating && (sym_ || scheme_.format != "awq");
-    return QuantizeToFolder({in_, out_, scheme_, calibration_, layerwise_, smoothing_, quality_, !no_measure_,
+    return QuantizeToFolder({in_, out_, scheme_, recipe_, calibration_, layerwise_, smoothing_, quality_, !no_measure_,
                              plan_only_, resume_, force_, memory_, kv_scheme_, kv_ranges_, kv_per_head_},
                             flags, runtime, outcome);
   }
@@ -451,7 +483,7 @@ class QuantizeCommand : public Command {
     }
     return text +
            fmt::format(
-               "{}: {}\ndisk while working {}, about {:.0f} s\n", options_.file_type->name, Totals(plan),
+               "{}: {}\ndisk while working {}, about {:.0f} s\n", type_.empty() ? "mixed" : options_.file_type->name, Totals(plan),
                FormatBytes(plan.disk_bytes), std::ceil(plan.seconds));
   }
 
@@ -510,6 +542,7 @@ class QuantizeCommand : public Command {
   }
 
   std::string in_, out_, type_, imatrix_;
+  bool named_by_bits_ = false;  // type_, by --method and --bits
   LinearScheme scheme_;  // method "": GGUF
   double bits_ = 4, smoothing_ = 0.5;
   uint64_t size_ = 0;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/memory.h"
 #include "cli/exit_codes.h"
@@ -17,6 +18,8 @@
 #include "cli/model_path.h"
 #include "cli/progress.h"
 #include "compress/folder/bcq_report.h"
+#include "compress/folder/folder_time.h"
+#include "compress/folder/kept_modules.h"
 #include "compress/folder/quantize_folder.h"
 #include "compress/layerwise/layerwise_time.h"
 #include "compress/scale/awq.h"
@@ -87,16 +90,16 @@ const char* FallbackName(UnitFallback fallback) {
   return "";
 }
 
-// seconds: 0 where nobody has estimated it.
 std::string Table(const FolderRequest& request, const FolderPlan& plan, double seconds) {
   std::string text;
+  for (const std::string& name : plan.kept_matrices) text += fmt::format("{:<50} kept\n", name);
   for (const FolderTensor& t : plan.tensors) {
     text += fmt::format("{:<50} [{}, {}]  {} -> {:.2f} bits {:>12}\n", t.name, t.rows, t.columns, Info(t.dtype).name,
                         t.bits_per_weight(), FormatBytes(t.bytes));
   }
   text += fmt::format("{} in {}: {}\ndisk while working {}", request.scheme.method, request.scheme.format, Totals(plan),
                       FormatBytes(plan.disk_bytes));
-  return text + (seconds > 0 ? fmt::format(", about {:.0f} s\n", std::ceil(seconds)) : "\n");
+  return text + fmt::format(", about {:.0f} s\n", std::ceil(seconds));
 }
 
 double BitsPerWeight(const Checkpoint& checkpoint, const FolderPlan& plan) {
@@ -105,14 +108,19 @@ double BitsPerWeight(const Checkpoint& checkpoint, const FolderPlan& plan) {
   return weights > 0 ? 8 * static_cast<double>(plan.bytes) / weights : 0;
 }
 
+// What a matrix becomes: "4 bits, group 128, symmetric", or the method's name where that says it.
+std::string FormText(const LinearScheme& scheme) {
+  if (scheme.method == "rtn" || scheme.method == "gptq" || scheme.method == "awq" || scheme.method == "hqq") {
+    return fmt::format("{} bits, group {}, {}", scheme.bits, scheme.group > 0 ? std::to_string(scheme.group) : "row",
+                       scheme.symmetric ? "symmetric" : "with zero points");
+  }
+  return scheme.method == "w8a8" || scheme.method == "smoothquant" || scheme.method == "llm-int8" ? "int8" : scheme.method;
+}
+
 // "gptq, 4 bits, group 128, symmetric, compressed-tensors"
 std::string RecipeText(const LinearScheme& scheme) {
-  std::string text = scheme.method;
-  if (scheme.method == "rtn" || scheme.method == "gptq" || scheme.method == "awq" || scheme.method == "hqq") {
-    text += fmt::format(", {} bits, group {}, {}", scheme.bits, scheme.group > 0 ? std::to_string(scheme.group) : "row",
-                        scheme.symmetric ? "symmetric" : "with zero points");
-  }
-  return text + ", " + scheme.format;
+  const std::string form = FormText(scheme);
+  return scheme.method + (form.find(' ') != std::string::npos ? ", " + form : "") + ", " + scheme.format;
 }
 
 void Fill(const FolderPlan& plan, const FolderReport& report, QuantizeOutcome* outcome) {
@@ -137,7 +145,7 @@ void CountCalibration(const CalibrationText& text, const ModelConfig& config, La
 }
 
 std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoint, const FolderPlan& plan,
-                       const FolderReport* report, const QuantizeOutcome& outcome) {
+                       double seconds, const FolderReport* report, const QuantizeOutcome& outcome) {
   nlohmann::ordered_json json = {
       {"out", request.out}, {"method", request.scheme.method}, {"format", request.scheme.format}};
   if (request.scheme.method == "rtn" || request.scheme.method == "gptq" || request.scheme.method == "awq" ||
@@ -153,7 +161,9 @@ std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoin
   json["disk_bytes"] = plan.disk_bytes;
   json["peak_memory_bytes"] = plan.peak_memory_bytes;
   json["memory_bytes"] = request.memory_bytes;
+  if (report == nullptr) json["estimated_s"] = seconds;
   json["warnings"] = checkpoint.warnings();
+  if (!request.recipe.empty()) json["kept_matrices"] = plan.kept_matrices;
   if (report != nullptr) {
     json["quantize_s"] = report->quantize_s;
     json["verify_s"] = report->verify_s;
@@ -161,11 +171,13 @@ std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoin
     AddOutcome(outcome, &json);
   }
   json["tensors"] = nlohmann::ordered_json::array();
+  const std::string form = FormText(request.scheme);
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     const FolderTensor& t = plan.tensors[i];
     nlohmann::ordered_json tensor = {{"name", t.name},
                                      {"shape", {t.rows, t.columns}},
                                      {"from", Info(t.dtype).name},
+                                     {"to", form},
                                      {"bytes", t.bytes},
                                      {"bits_per_weight", t.bits_per_weight()}};
     if (report != nullptr) {
@@ -193,6 +205,20 @@ namespace {
 
 AwqOptions AwqOptionsOf(const FolderRequest& request) {
   return {request.scheme.bits, request.scheme.group, request.scheme.symmetric};
+}
+
+// Seconds of what a method does with the text, for plans.
+double EstimateCalibration(const FolderRequest& request, const std::vector<LayerUnit>& units, const CalibrationText& text, bool kv,
+                           const Runtime& runtime) {
+  const uint64_t tokens = text.tokens.size();
+  double seconds = 0;
+  if (request.scheme.method == "gptq") seconds += EstimateLayerwiseSeconds(units, tokens, runtime);
+  if (request.scheme.method == "awq" || request.scheme.method == "smoothquant") seconds += EstimateForwardSeconds(units, tokens, runtime);
+  // AWQ: 42 runs of each layer in F32, a quarter as fast, on the tokens that losses are of.
+  if (request.scheme.method == "awq")
+    seconds += 42 * 4 * EstimateForwardSeconds(units, std::min(tokens, AwqOptionsOf(request).loss_tokens), runtime);
+  if (kv && request.kv_ranges.empty()) seconds += EstimateForwardSeconds(units, tokens, runtime);
+  return seconds;
 }
 
 Result<FolderScales> FindScales(const FolderRequest& request, LayerWalk& walk, const CalibrationText& text,
@@ -247,16 +273,23 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   HONE_TRY(const auto format, MakeLinearFormat(request.scheme, runtime.isa));
   HONE_RETURN_IF_ERROR(CheckPaths(request, out));
   HONE_TRY(const auto checkpoint, OpenModel(request.in));
-  HONE_TRY(FolderPlan plan, PlanFolder(*checkpoint, *format));
+  const bool scaled = request.scheme.method == "awq" || request.scheme.method == "smoothquant";
+  std::set<std::string> keep;
+  if (!request.recipe.empty()) {
+    if (scaled)
+      return UsageError("--recipe does not go with --method " + request.scheme.method + ", whose scales go through all matrices of an input");
+    HONE_TRY(const std::string lines, ReadText(request.recipe));
+    HONE_TRY(keep, ReadKeptMatrices(lines, request.recipe, *checkpoint));
+  }
+  HONE_TRY(FolderPlan plan, PlanFolder(*checkpoint, *format, keep));
   if (!flags.quiet) PrintWarnings("quantize", *checkpoint);
   // What calibrated methods read.
   CalibrationText text;
   std::unique_ptr<LayerWalk> walk;
   FolderGptq gptq{.options = request.layerwise};
-  const bool scaled = request.scheme.method == "awq" || request.scheme.method == "smoothquant";
   const bool kv = !request.kv_scheme.empty();
   const std::string streams_path = out + ".streams";
-  double seconds = 0;
+  double seconds = request.plan_only ? EstimateFolderSeconds(plan, *format, request.scheme, runtime) : 0;
   if (kv && request.scheme.format != "compressed-tensors")
     return UsageError("--kv-scheme goes with --format compressed-tensors, the only one that has a place for it");
   if (scaled || kv || request.scheme.method == "gptq") {
@@ -269,15 +302,14 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     uint64_t peak = 0;
     if (scaled) peak = AwqMemory(config, walk->map(), text, AwqOptionsOf(request));
     if (request.scheme.method == "gptq")
-      peak = FitLayerwise(config, ListLayerUnits(walk->map(), false), text, request.memory_bytes, streams_path, &gptq.options);
-    if (request.scheme.method == "gptq" && request.plan_only)
-      seconds = EstimateLayerwiseSeconds(ListLayerUnits(walk->map(), false), text.tokens.size(), runtime);
+      peak = FitLayerwise(config, PlannedUnits(plan, walk->map()), text, request.memory_bytes, streams_path, &gptq.options);
+    if (request.plan_only) seconds += EstimateCalibration(request, PlannedUnits(plan, walk->map()), text, kv, runtime);
     if (kv) peak = std::max(peak, WalkMemory(*walk, text, StreamsWithin(*walk, text, request.memory_bytes, streams_path)));
     plan.peak_memory_bytes = std::max(plan.peak_memory_bytes, peak);
     if (!gptq.options.stream_file.empty()) plan.disk_bytes += text.tokens.size() * config.width * sizeof(float);
   }
   if (request.plan_only) {
-    WriteOut(flags.json ? FolderJson(request, *checkpoint, plan, nullptr, *outcome)
+    WriteOut(flags.json ? FolderJson(request, *checkpoint, plan, seconds, nullptr, *outcome)
                         : Table(request, plan, seconds) + MemoryText(plan.peak_memory_bytes, request.memory_bytes));
   }
   HONE_RETURN_IF_ERROR(CheckPeak(plan.peak_memory_bytes, plan.peak_memory_bytes, request.memory_bytes));
@@ -286,7 +318,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     return kExitDone;
   }
   outcome->in = checkpoint->path(), outcome->out = out;
-  outcome->recipe = RecipeText(request.scheme) + (kv ? ", cache in " + request.kv_scheme : "");
+  outcome->recipe = RecipeText(request.scheme) + (keep.empty() ? "" : ", recipe " + request.recipe) + (kv ? ", cache in " + request.kv_scheme : "");
   outcome->calibration = text.tokens.empty() ? "" : request.calibration.file.empty() ? "hone's sample" : request.calibration.file;
   outcome->bytes_before = plan.bytes_before, outcome->bytes = plan.bytes;
   outcome->bits_per_weight = BitsPerWeight(*checkpoint, plan);
@@ -330,7 +362,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     outcome->measured = true;
   }
   if (!flags.quiet) std::fputs(OutcomeText(*outcome).c_str(), stderr);
-  outcome->json = FolderJson(request, *checkpoint, plan, &report, *outcome);
+  outcome->json = FolderJson(request, *checkpoint, plan, 0, &report, *outcome);
   if (flags.json) WriteOut(outcome->json);
   return kExitDone;
 }

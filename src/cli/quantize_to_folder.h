@@ -17,6 +17,7 @@ namespace hone {
 struct FolderRequest {
   std::string in, out;
   LinearScheme scheme;
+  std::string recipe;               // a file of the matrices that are kept; "": all are quantised
   CalibrationFlags calibration;     // gptq
   LayerwiseOptions layerwise;       // gptq; progress is set here
   double smoothing = 0.5;           // smoothquant's alpha

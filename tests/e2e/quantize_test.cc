@@ -531,6 +531,97 @@ TEST_F(Quantize, AModelThatIsCutWhileItIsReadIsSaid) {
   }
 }
 
+// --format gguf, or a file's name, beside --method: the type that has so many bits.
+TEST_F(Quantize, MethodsOfRoundingWriteGgufTypesOfTheirBits) {
+  const auto type = [&](const std::string& flags) {
+    if (Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "x.gguf") + flags + " --plan --json") != 0) return Err();
+    const auto json = nlohmann::json::parse(Out());
+    return json["type"].get<std::string>() + " " + json["method"].get<std::string>();
+  };
+  const std::pair<int, const char*> types[] = {{2, "Q2_K"}, {3, "Q3_K_M"}, {4, "Q4_K_M"}, {5, "Q5_K_M"}, {6, "Q6_K"}, {8, "Q8_0"}};
+  for (const auto& [bits, name] : types) {
+    for (const char* method : {"rtn", "gptq"})
+      EXPECT_EQ(type(std::string("--format gguf --method ") + method + " --bits " + std::to_string(bits)), name + (std::string(" ") + method));
+  }
+  EXPECT_EQ(type("--method rtn"), "Q4_K_M rtn");
+  EXPECT_EQ(type("--method rtn --bits 6"), "Q6_K rtn");
+  EXPECT_EQ(type("--method rtn --type Q4_0 --format gguf"), "Q4_0 rtn");
+  EXPECT_EQ(type("--method gptq --bits 5 --chunks 2 --sensitivity inputs"), "mixed gptq");  // a budget, as ever
+  EXPECT_EQ(type("--method rtn --bits 5.5 --chunks 2 --sensitivity inputs"), "mixed rtn");
+  for (const char* refused : {"--format gguf --method rtn --bits 7", "--format gguf --method rtn --bits 4.5", "--format gguf --method awq", "--method mxfp4",
+                                     "--method rtn --group 32", "--method rtn --asym", "--method rtn --clip mse", "--method gptq --order activation",
+                                     "--type Q4_0 --smoothing 0.8", "--type Q4_0 --method gptq --format awq"}) {
+    EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "x.gguf") + refused + " --plan"), 2) << refused;
+  }
+  EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "x") + "--method bcq --format gptq --plan"), 2);
+  EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "x") + "--method rtn --imatrix none --plan"), 2);
+}
+
+// --recipe with a folder: matrices that are kept are the original's bytes, every format's configuration names them, and the folder runs.
+TEST_F(Quantize, RecipesKeepMatricesOfFolders) {
+  const auto recipe = [&](const std::string& text) {
+    std::ofstream(folder_ + "recipe") << text;
+    return "--recipe" + Quoted(folder_ + "recipe");
+  };
+  const std::string lines = "# the first layer's attention, and all of the last\nmodel.layers.0.self_attn.* keep\nmodel.layers.7.* KEEP\n";
+  struct Job {
+    const char *method, *key, *said;
+  };
+  const char* const kModule = "model.layers.7.mlp.down_proj";
+  for (const Job& job : {Job{"rtn --group 64", "ignore", kModule}, Job{"gptq --format gptq --group 64 --chunks 2 --chunk 64", "dynamic", "-:^model\\.layers\\.7\\.mlp\\.down_proj$"},
+                         Job{"gptq --format awq --asym --group 64 --chunks 2 --chunk 64", "modules_to_not_convert", kModule},
+                         Job{"nvfp4", "ignore", kModule}, Job{"nf4", "llm_int8_skip_modules", kModule}, Job{"llm-int8", "llm_int8_skip_modules", kModule},
+                         Job{"hqq", "skip_modules", kModule}}) {
+    SCOPED_TRACE(job.method);
+    const std::string out = folder_ + "kept";
+    ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(out) + "--force --no-measure --json " + recipe(lines) + " --method " + job.method), 0) << Err();
+    const auto report = nlohmann::json::parse(Out());
+    EXPECT_EQ(report["kept_matrices"].size(), 4 + 7);
+    EXPECT_EQ(report["tensors"].size(), 8 * 7 - 11);
+    const auto original = SafetensorsFile::OpenFolder(builtin_), made = SafetensorsFile::OpenFolder(out);
+    ASSERT_TRUE(original && made);
+    for (const char* name : {"model.layers.0.self_attn.q_proj.weight", "model.layers.7.mlp.down_proj.weight"}) {
+      const NamedTensor *before = (*original)->FindTensor(name), *after = (*made)->FindTensor(name);
+      ASSERT_TRUE(before != nullptr && after != nullptr) << name;
+      ASSERT_TRUE(before->view.type == after->view.type && before->view.shape == after->view.shape) << name;
+      EXPECT_EQ(std::memcmp(before->view.data, after->view.data, before->view.bytes()), 0) << name;
+    }
+    const auto config = nlohmann::json::parse(Bytes(out + "/config.json"))["quantization_config"];
+    if (fs::exists(out + "/quantize_config.json")) {
+      EXPECT_EQ(nlohmann::json::parse(Bytes(out + "/quantize_config.json")), config);
+    }
+    EXPECT_NE(config[job.key].dump().find(nlohmann::json(job.said).dump().substr(1, std::strlen(job.said))), std::string::npos) << config.dump();
+    ASSERT_EQ(Hone("run" + Quoted(out) + "-p 'one two three' -n 2 --temperature 0"), 0) << Err();
+  }
+  const std::pair<const char*, const char*> refused[] = {{"model.layers.0.* Q4_0", "wanted keep"}, {"nothing.* keep", "no matrix"}, {"* keep", "nothing would be quantised"},
+                                                         {"*.q_proj.weight keep", "engines run them as one matrix"}, {"x", "wanted a pattern and a type"}};
+  for (const auto& [text, said] : refused) {
+    EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "x") + "--method rtn --group 64 --plan " + recipe(text)), 3) << text;
+    EXPECT_NE(Err().find(said), std::string::npos) << Err();
+  }
+  EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "x") + "--method awq --group 64 --plan " + recipe(lines)), 2);
+}
+
+// Every plan says how long its job will take and what each matrix becomes.
+TEST_F(Quantize, PlansOfFoldersEstimateTheirTime) {
+  for (const char* method : {"rtn", "rtn --clip mse", "fp8", "nvfp4", "nf4", "llm-int8", "hqq", "gptq --chunks 2", "awq --chunks 2", "smoothquant --chunks 2"}) {
+    ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "x") + "--plan --json --method " + method), 0) << Err();
+    const auto plan = nlohmann::json::parse(Out());
+    EXPECT_GT(plan["estimated_s"].get<double>(), 0) << method;
+    EXPECT_FALSE(plan["tensors"][0]["to"].get<std::string>().empty()) << method;
+  }
+}
+
+// Models with a shorter context than a window of text are measured on windows of theirs.
+TEST_F(Quantize, ModelsOfShortContextAreMeasured) {
+  HONE_NEED_SHARED(goldens, "goldens/models");
+  ASSERT_EQ(Hone("quantize" + Quoted(goldens + "/llama") + Quoted(folder_ + "x.gguf") + "--type Q8_0 --json"), 0) << Err();
+  const auto quality = nlohmann::json::parse(Out())["quality"];
+  ASSERT_FALSE(quality.contains("skipped")) << quality.dump();
+  EXPECT_GT(quality["windows"].get<int>(), 0);
+  EXPECT_GE(quality["kld"].get<double>(), 0);
+}
+
 TEST_F(Quantize, WhatCannotBeDoneHasItsExitCode) {
   const std::string out = folder_ + "x.gguf";
   const auto code = [&](const std::string& flags) { return Hone("quantize" + Quoted(builtin_) + flags); };

@@ -18,6 +18,7 @@
 #include <optional>
 #include <set>
 
+#include "compress/folder/kept_modules.h"
 #include "compress/folder/name_folder.h"
 #include "compress/folder/rounded_codes.h"
 #include "base/check.h"
@@ -47,7 +48,15 @@ std::string Module(const std::string& name) { return name.substr(0, name.size() 
 
 }  // namespace
 
-Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format) {
+std::vector<LayerUnit> PlannedUnits(const FolderPlan& plan, const WeightMap& map) {
+  std::vector<LayerUnit> units = ListLayerUnits(map, false);
+  std::erase_if(units, [&](const LayerUnit& unit) {
+    return std::find(plan.kept_matrices.begin(), plan.kept_matrices.end(), unit.name) != plan.kept_matrices.end();
+  });
+  return units;
+}
+
+Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format, const std::set<std::string>& keep) {
   if (!checkpoint.is_folder()) {
     return Unsupported(checkpoint.path() +
                        ": these formats are Hugging Face folders, and so must the input be; --type writes GGUF");
@@ -61,6 +70,10 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
   std::string refused;
   uint64_t largest = 0;
   for (const LayerUnit& linear : linears) {
+    if (keep.count(linear.name) > 0) {
+      plan.kept_matrices.push_back(linear.name);
+      continue;
+    }
     const TensorView& view = checkpoint.FindTensor(linear.name)->view;
     if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16) {
       return InvalidInput(fmt::format("{}: {} is {}, wanted F32, F16 or BF16; start from the original",
@@ -391,7 +404,7 @@ class FolderJob {
   Result<void> RunGptq(WorkFile& work) {
     HONE_CHECK(run_.gptq != nullptr && format_.takes_codes());
     GptqCodec codec(format_, scheme_, runtime_);
-    const std::vector<LayerUnit> units = ListLayerUnits(run_.gptq->walk->map(), false);
+    const std::vector<LayerUnit> units = PlannedUnits(plan_, run_.gptq->walk->map());
     HONE_CHECK(units.size() == plan_.tensors.size());
     auto report =
         QuantizeLayers(*run_.gptq->walk, units, *run_.gptq->text, codec, run_.gptq->options, work, runtime_);
@@ -606,13 +619,20 @@ class FolderJob {
   Result<void> Name() const {
     const DType dtype = plan_.tensors.front().dtype;
     std::string quantization = format_.ConfigJson(dtype);
+    std::vector<std::string> kept;
+    for (const std::string& name : plan_.kept_matrices) kept.push_back(Module(name));
+    auto files = format_.Files(dtype);  // each repeats the configuration
+    if (!kept.empty()) {
+      quantization = NameKeptModules(std::move(quantization), scheme_.format, kept, false);
+      for (auto& [name, contents] : files) contents = quantization + "\n";
+    }
     if (run_.kv != nullptr) {
       constexpr std::string_view kNone = "\"kv_cache_scheme\": null";
       const size_t at = quantization.find(kNone);
       HONE_CHECK(at != std::string::npos, "a format without a cache's scheme");
       quantization.replace(at, kNone.size(), "\"kv_cache_scheme\": " + run_.kv->scheme);
     }
-    return NameFolder({path_, checkpoint_.path(), quantization, format_.Files(dtype), run_.overwrite},
+    return NameFolder({path_, checkpoint_.path(), quantization, std::move(files), run_.overwrite},
                       [this](const std::string& folder) { return CheckHeader(folder); });
   }
 

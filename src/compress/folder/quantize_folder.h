@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,16 @@ struct FolderTensor {
 
 struct FolderPlan {
   std::vector<FolderTensor> tensors;                                            // that are quantised
+  std::vector<std::string> kept_matrices;                                       // that could be, by name
   size_t kept = 0;                                                              // that are copied
   uint64_t bytes_before = 0, bytes = 0, disk_bytes = 0, peak_memory_bytes = 0;  // of all
 };
 
 // Errors: GGUF input, input that is quantised already, a layer whose shape the format cannot hold (all are named).
-Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format);
+// `keep`: matrices that stay as they are (kept_modules.h).
+Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format, const std::set<std::string>& keep = {});
+// The plan's tensors as units, in its order.
+std::vector<LayerUnit> PlannedUnits(const FolderPlan& plan, const WeightMap& map);
 
 // What GPTQ needs beside the format.
 struct FolderGptq {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "compress/folder/kept_modules.h"
 #include "models/family.h"
 #include "models/model.h"
 #include "models/quantized/integer_matrix.h"
@@ -189,30 +190,7 @@ Result<void> FolderRewrite::PlanCodes() {
 
 // Modules that are kept, beside an output matrix, as each format names them.
 void FolderRewrite::SayConfig() {
-  quantization_ = format_->ConfigJson(scale_type_);
-  const auto replace = [&](std::string_view from, const std::string& to) {
-    const size_t at = quantization_.find(from);
-    HONE_CHECK(at != std::string::npos);
-    quantization_.replace(at, from.size(), to);
-  };
-  std::string list, negative;
-  for (const std::string& module : kept_) {
-    list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", module);
-    if (module.ends_with("lm_head")) continue;
-    std::string pattern;
-    for (const char c : module) pattern += c == '.' ? std::string("\\\\.") : std::string(1, c);
-    negative += fmt::format("{}\"-:^{}$\": {{}}", negative.empty() ? "" : ", ", pattern);
-  }
-  if (format_name_ == "compressed-tensors") {
-    // With tied embeddings there is no such module, and other tools name it all the same.
-    if (!output_quantized_ && list.find("lm_head") == std::string::npos) list += list.empty() ? "\"lm_head\"" : ", \"lm_head\"";
-    replace("[\"lm_head\"]", "[" + list + "]");
-  } else if (format_name_ == "awq") {
-    if (!negative.empty()) replace("\"modules_to_not_convert\": null", "\"modules_to_not_convert\": [" + list + "]");
-  } else {
-    if (output_quantized_) replace("\"lm_head\": false", "\"lm_head\": true");
-    if (!negative.empty()) replace("\"group_size\"", "\"dynamic\": {" + negative + "}, \"group_size\"");
-  }
+  quantization_ = NameKeptModules(format_->ConfigJson(scale_type_), format_name_, kept_, output_quantized_);
 }
 
 Result<std::span<const std::byte>> FolderRewrite::Bytes(const std::string& tensor, RoundingCount* tally) {

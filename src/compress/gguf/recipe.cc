@@ -19,26 +19,6 @@ constexpr int64_t kTriedRows = 48;
 constexpr DType kCandidates[] = {DType::kQ2_K, DType::kQ3_K, DType::kIQ4_XS, DType::kIQ4_NL, DType::kQ4_0, DType::kQ4_K,
                                  DType::kQ5_0, DType::kQ5_K, DType::kQ5_1,   DType::kQ6_K,   DType::kQ8_0};
 
-bool Fits(std::string_view pattern, std::string_view name) {
-  // The usual two pointers: back to the last star when something differs.
-  size_t p = 0, n = 0, star = std::string_view::npos, mark = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = n;
-    } else if (p < pattern.size() && pattern[p] == name[n]) {
-      ++p, ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 struct Point {
   DType type;
   uint64_t bytes = 0;
@@ -133,18 +113,49 @@ class Meter {
 
 }  // namespace
 
-Result<std::vector<RecipeLine>> ParseRecipe(const std::string& text, const std::string& origin) {
-  std::vector<RecipeLine> lines;
+bool FitsPattern(std::string_view pattern, std::string_view name) {
+  // The usual two pointers: back to the last star when something differs.
+  size_t p = 0, n = 0, star = std::string_view::npos, mark = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p, ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+Result<void> ForRecipeLines(const std::string& text, const std::string& origin,
+                            const std::function<Result<void>(int line, const std::string& pattern, std::string word)>& fn) {
   constexpr std::string_view kMark = "\xef\xbb\xbf";  // which some editors put before UTF-8
   std::istringstream in(text.starts_with(kMark) ? text.substr(kMark.size()) : text);
   std::string line;
+  bool any = false;
   for (int number = 1; std::getline(in, line); ++number) {
     line = line.substr(0, line.find('#'));
     std::istringstream words(line);
-    std::string pattern, type, more;
+    std::string pattern, word, more;
     if (!(words >> pattern)) continue;
-    if (!(words >> type) || words >> more)
+    if (!(words >> word) || words >> more)
       return InvalidInput(fmt::format("{}: line {}: wanted a pattern and a type, found '{:.60}'", origin, number, line));
+    any = true;
+    HONE_RETURN_IF_ERROR(fn(number, pattern, word));
+  }
+  if (!any) return InvalidInput(origin + ": no lines; wanted 'PATTERN TYPE' on each");
+  return {};
+}
+
+Result<std::vector<RecipeLine>> ParseRecipe(const std::string& text, const std::string& origin) {
+  std::vector<RecipeLine> lines;
+  HONE_RETURN_IF_ERROR(ForRecipeLines(text, origin, [&](int number, const std::string& pattern, std::string type) -> Result<void> {
     std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::toupper(c); });
     const auto found = DTypeFromName(type);
     const bool plain = found && (*found == DType::kF16 || *found == DType::kF32 || *found == DType::kBF16);
@@ -154,8 +165,8 @@ Result<std::vector<RecipeLine>> ParseRecipe(const std::string& text, const std::
       return InvalidInput(fmt::format("{}: line {}: type '{:.60}'; wanted one of {}", origin, number, type, known));
     }
     lines.push_back({pattern, *found, number});
-  }
-  if (lines.empty()) return InvalidInput(origin + ": no lines; wanted 'PATTERN TYPE' on each");
+    return {};
+  }));
   return lines;
 }
 
@@ -166,7 +177,7 @@ Result<std::map<std::string, DType>> ApplyRecipe(const std::vector<RecipeLine>& 
   for (const RecipeLine& line : lines) {
     bool any = false;
     for (const TensorInfo& tensor : source.tensors()) {
-      if (!Fits(line.pattern, tensor.name) || !IsQuantizable(tensor)) continue;
+      if (!FitsPattern(line.pattern, tensor.name) || !IsQuantizable(tensor)) continue;
       any = true;
       if (tensor.shape.back() % Info(line.type).block_elements != 0) {
         refused += fmt::format("\n  line {}: {} {}: rows are no multiple of {}'s block of {}", line.line, tensor.name,

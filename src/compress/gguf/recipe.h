@@ -2,8 +2,10 @@
 // budget of bytes by what each type costs each tensor, measured.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -21,6 +23,11 @@ struct RecipeLine {
   DType type = DType::kF32;
   int line = 0;
 };
+// Whether a name is the pattern's.
+bool FitsPattern(std::string_view pattern, std::string_view name);
+// Calls fn(line, pattern, second word) for the lines until it returns an error. Errors: other lines than of two words, or none.
+Result<void> ForRecipeLines(const std::string& text, const std::string& origin,
+                            const std::function<Result<void>(int line, const std::string& pattern, std::string word)>& fn);
 Result<std::vector<RecipeLine>> ParseRecipe(const std::string& text, const std::string& origin);
 // Types by tensor name. Errors: a line that fits no tensor, a type whose block does not divide a row (all are named).
 Result<std::map<std::string, DType>> ApplyRecipe(const std::vector<RecipeLine>& lines, const TensorSource& source,

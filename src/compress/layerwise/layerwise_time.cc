@@ -79,4 +79,27 @@ double EstimateLayerwiseSeconds(const std::vector<LayerUnit>& units, uint64_t to
          work.factors * factoring / (kN * kN * kN) + work.rounded * weight + work.sweeps * column;
 }
 
+double EstimateForwardSeconds(const std::vector<LayerUnit>& units, uint64_t tokens, const Runtime& runtime) {
+  constexpr int64_t kColumns = 1536, kTokens = 512;
+  const std::vector<uint16_t> matrix(static_cast<size_t>(kColumns * kColumns), 0x3c00);
+  const std::vector<float> x(static_cast<size_t>(kTokens * kColumns), 0.5f);
+  std::vector<float> y(x.size());
+  const auto packed = PackedMatrix::Pack({DType::kBF16, Shape{kColumns, kColumns}, reinterpret_cast<const std::byte*>(matrix.data())},
+                                         {.isa = runtime.isa}, *runtime.threads);
+  HONE_CHECK(packed.has_value());
+  MatmulScratch scratch(kTokens, kColumns);
+  const MatmulJob job{.weight = &*packed, .x = x.data(), .x_stride = kColumns, .y = y.data(), .y_stride = kColumns, .m = kTokens};
+  double best = HUGE_VAL;
+  for (int round = 0; round < 2; ++round) {
+    const double start = runtime.clock->Now();
+    Matmul({&job, 1}, scratch, *runtime.threads);
+    best = std::min(best, runtime.clock->Now() - start);
+  }
+  double weights = 0;
+  for (const LayerUnit& unit : units) {
+    if (!unit.expert) weights += static_cast<double>(unit.rows()) * static_cast<double>(unit.columns());
+  }
+  return weights * static_cast<double>(tokens) * best / (static_cast<double>(kTokens) * kColumns * kColumns);
+}
+
 }  // namespace hone

@@ -13,6 +13,9 @@ namespace hone {
 // Seconds, for plans: right within about a factor of two. Takes a few tenths of a second.
 double EstimateLayerwiseSeconds(const std::vector<LayerUnit>& units, uint64_t tokens, const Runtime& runtime);
 
+// The forward passes alone, each matrix once.
+double EstimateForwardSeconds(const std::vector<LayerUnit>& units, uint64_t tokens, const Runtime& runtime);
+
 // Operations (multiply and add as one) of each kind. Exposed for tests.
 struct LayerwiseWork {
   double forward = 0, moments = 0, factors = 0;

@@ -1,0 +1,84 @@
+// See kept_modules.h.
+#include "compress/folder/kept_modules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "base/check.h"
+#include "compress/gguf/recipe.h"
+#include "compress/layerwise/layer_quantizer.h"
+#include "models/family.h"
+#include "models/model.h"
+
+namespace hone {
+
+Result<std::set<std::string>> ReadKeptMatrices(const std::string& text, const std::string& origin, const Checkpoint& checkpoint) {
+  HONE_TRY(const Family* family, FindFamily(checkpoint));
+  HONE_TRY(const ModelConfig config, ReadModelConfig(checkpoint));
+  HONE_TRY(const WeightMap map, WeightMap::Make(checkpoint, *family, config));
+  const std::vector<LayerUnit> units = ListLayerUnits(map, false);
+  std::set<std::string> kept;
+  HONE_RETURN_IF_ERROR(ForRecipeLines(text, origin, [&](int number, const std::string& pattern, std::string word) -> Result<void> {
+    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (word != "keep") {
+      return InvalidInput(fmt::format("{}: line {}: '{:.60}'; matrices of a folder have one form, wanted keep (--type writes GGUF "
+                                      "files of several types)", origin, number, word));
+    }
+    bool any = false;
+    for (const LayerUnit& unit : units) {
+      if (!FitsPattern(pattern, unit.name)) continue;
+      any = true;
+      kept.insert(unit.name);
+    }
+    if (any) return {};
+    return InvalidInput(fmt::format("{}: line {}: no matrix of a layer is called '{:.60}'; hone inspect --json lists the names", origin,
+                                    number, pattern));
+  }));
+  if (kept.size() == units.size()) return InvalidInput(origin + ": all matrices are kept, nothing would be quantised");
+  std::map<std::string, const LayerUnit*> first;  // of those that engines run as one
+  for (const LayerUnit& unit : units) {
+    const LayerUnit& other = *first.emplace(SharedInput(unit.parts.front()), &unit).first->second;
+    if (kept.count(unit.name) == kept.count(other.name)) continue;
+    return InvalidInput(fmt::format("{}: one of {} and {} is kept and the other is not; engines run them as one matrix, so keep both",
+                                    origin, other.name, unit.name));
+  }
+  return kept;
+}
+
+std::string NameKeptModules(std::string quantization, std::string_view format, const std::vector<std::string>& modules,
+                            bool output_quantized) {
+  const auto replace = [&](std::string_view from, const std::string& to) {
+    const size_t at = quantization.find(from);
+    HONE_CHECK(at != std::string::npos);
+    quantization.replace(at, from.size(), to);
+  };
+  std::string list, negative;
+  for (const std::string& module : modules) {
+    list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", module);
+    if (module.ends_with("lm_head")) continue;
+    std::string pattern;
+    for (const char c : module) pattern += c == '.' ? std::string("\\\\.") : std::string(1, c);
+    negative += fmt::format("{}\"-:^{}$\": {{}}", negative.empty() ? "" : ", ", pattern);
+  }
+  // With tied embeddings there is no such module, and other tools name it all the same.
+  const bool names_output = !output_quantized && list.find("lm_head") == std::string::npos;
+  const std::string with_output = list + (!names_output ? "" : list.empty() ? "\"lm_head\"" : ", \"lm_head\"");
+  if (format == "compressed-tensors") {
+    replace("[\"lm_head\"]", "[" + with_output + "]");
+  } else if (format == "gptq" || format == "gptq-v2") {
+    if (output_quantized) replace("\"lm_head\": false", "\"lm_head\": true");
+    if (!negative.empty()) replace("\"group_size\"", "\"dynamic\": {" + negative + "}, \"group_size\"");
+  } else if (!negative.empty() && format == "awq") {
+    replace("\"modules_to_not_convert\": null", "\"modules_to_not_convert\": [" + list + "]");
+  } else if (!negative.empty() && format == "bitsandbytes") {
+    replace("\"llm_int8_skip_modules\": null", "\"llm_int8_skip_modules\": [" + with_output + "]");
+  } else if (!negative.empty() && format == "hqq") {
+    replace("\"skip_modules\": [\"lm_head\"]", "\"skip_modules\": [" + with_output + "]");
+  }
+  return quantization;
+}
+
+}  // namespace hone
