@@ -602,6 +602,22 @@ TEST_F(Quantize, RecipesKeepMatricesOfFolders) {
   EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "x") + "--method awq --group 64 --plan " + recipe(lines)), 2);
 }
 
+// Readers take every linear layer for a quantised one that the configuration does not name, so it names routers too.
+TEST_F(Quantize, RoutersAreNamedAsKept) {
+  HONE_NEED_SHARED(goldens, "goldens/models");
+  for (const auto& [model, router] : {std::pair<const char*, const char*>{"mixtral", "model.layers.1.block_sparse_moe.gate"},
+                                      {"qwen2-moe", "model.layers.1.mlp.shared_expert_gate"}, {"qwen3-moe", "model.layers.1.mlp.gate"}}) {
+    for (const auto& [method, key] : {std::pair<const char*, const char*>{"rtn --group 8", "ignore"}, {"fp8", "ignore"}, {"nf4", "llm_int8_skip_modules"},
+                                      {"hqq --group 8", "skip_modules"}}) {
+      SCOPED_TRACE(std::string(model) + " " + method);
+      ASSERT_EQ(Hone("quantize" + Quoted(goldens + "/" + model) + Quoted(folder_ + "x") + "--force --no-measure --ledger off --method " + method), 0) << Err();
+      const auto config = nlohmann::json::parse(Bytes(folder_ + "x/config.json"))["quantization_config"];
+      EXPECT_NE(config[key].dump().find(router), std::string::npos) << config.dump();
+      EXPECT_EQ(config[key].dump().find("experts"), std::string::npos) << config.dump();
+    }
+  }
+}
+
 // Every plan says how long its job will take and what each matrix becomes.
 TEST_F(Quantize, PlansOfFoldersEstimateTheirTime) {
   for (const char* method : {"rtn", "rtn --clip mse", "fp8", "nvfp4", "nf4", "llm-int8", "hqq", "gptq --chunks 2", "awq --chunks 2", "smoothquant --chunks 2"}) {

@@ -36,12 +36,10 @@
 namespace hone {
 namespace {
 
-// The linear layers of a folder by their names there, in the order of the model.
-Result<std::vector<LayerUnit>> FindLinears(const Checkpoint& checkpoint) {
+Result<WeightMap> MapWeights(const Checkpoint& checkpoint) {
   HONE_TRY(const Family* family, FindFamily(checkpoint));
   HONE_TRY(const ModelConfig config, ReadModelConfig(checkpoint));
-  HONE_TRY(const WeightMap map, WeightMap::Make(checkpoint, *family, config));
-  return ListLayerUnits(map, false);
+  return WeightMap::Make(checkpoint, *family, config);
 }
 
 std::string Module(const std::string& name) { return name.substr(0, name.size() - std::string_view(".weight").size()); }
@@ -65,7 +63,8 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
     return InvalidInput(checkpoint.path() +
                         ": quantised already (config.json has quantization_config); start from the original");
   }
-  HONE_TRY(const std::vector<LayerUnit> linears, FindLinears(checkpoint));
+  HONE_TRY(const WeightMap map, MapWeights(checkpoint));
+  const std::vector<LayerUnit> linears = ListLayerUnits(map, false);
   FolderPlan plan;
   std::string refused;
   uint64_t largest = 0;
@@ -98,6 +97,11 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
   if (plan.tensors.empty()) return InvalidInput(checkpoint.path() + ": no linear layers to quantise");
   std::set<std::string> quantized;
   for (const FolderTensor& tensor : plan.tensors) quantized.insert(tensor.name);
+  for (const Weight& weight : map.weights()) {
+    const bool linear = weight.view.shape.rank() == 2 && weight.name != "token_embd.weight" && weight.name != "output.weight";
+    if (linear && weight.file_name.ends_with(".weight") && quantized.count(weight.file_name) == 0)
+      plan.kept_modules.push_back(Module(weight.file_name));
+  }
   for (const NamedTensor& tensor : checkpoint.tensors()) {
     plan.bytes_before += tensor.view.bytes();
     if (quantized.count(tensor.name) > 0) continue;
@@ -619,11 +623,9 @@ class FolderJob {
   Result<void> Name() const {
     const DType dtype = plan_.tensors.front().dtype;
     std::string quantization = format_.ConfigJson(dtype);
-    std::vector<std::string> kept;
-    for (const std::string& name : plan_.kept_matrices) kept.push_back(Module(name));
     auto files = format_.Files(dtype);  // each repeats the configuration
-    if (!kept.empty()) {
-      quantization = NameKeptModules(std::move(quantization), scheme_.format, kept, false);
+    if (!plan_.kept_modules.empty()) {
+      quantization = NameKeptModules(std::move(quantization), scheme_.format, plan_.kept_modules, false);
       for (auto& [name, contents] : files) contents = quantization + "\n";
     }
     if (run_.kv != nullptr) {

@@ -31,6 +31,7 @@ struct FolderTensor {
 struct FolderPlan {
   std::vector<FolderTensor> tensors;                                            // that are quantised
   std::vector<std::string> kept_matrices;                                       // that could be, by name
+  std::vector<std::string> kept_modules;                                        // of those and of routers, for readers to know
   size_t kept = 0;                                                              // that are copied
   uint64_t bytes_before = 0, bytes = 0, disk_bytes = 0, peak_memory_bytes = 0;  // of all
 };
