@@ -83,6 +83,10 @@ class ConvertCommand : public Command {
 
   Result<void> FolderToGguf(const std::shared_ptr<const Checkpoint>& checkpoint) {
     HONE_TRY(const GgufExport model, GgufExport::Make(checkpoint, type()));
+    if (const JsonConfig* config = checkpoint->config(); config != nullptr && config->IsObject("quantization_config")) {
+      HONE_TRY(const JsonConfig quantization, config->Object("quantization_config"));
+      HONE_TRY(left_out_, SaidBesideMatrices(quantization));
+    }
     HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint));
     HONE_TRY(const GgufMetadata vocabulary, FolderVocabulary(*checkpoint, *tokenizer, model.config().vocab, "convert"));
     GgufMetadata metadata = model.metadata();
@@ -265,9 +269,11 @@ class ConvertCommand : public Command {
   void Report() const {
     const std::string how = tally_.rounded == 0 ? "exact" : fmt::format("{} of {} values rounded to {}", tally_.rounded, tally_.values, type_);
     std::fputs(fmt::format("{}: {} values, {}\n", out_, tally_.values, how).c_str(), stderr);
+    if (!left_out_.empty()) std::fputs(fmt::format("{}: GGUF has no place for {}; left out\n", out_, left_out_).c_str(), stderr);
   }
 
   std::string in_, out_, type_, format_;
+  std::string left_out_;  // what a folder said that GGUF cannot say
   std::unique_ptr<FolderRewrite> rewrite_;  // of quantised matrices
   bool force_ = false, progress_shown_ = false;
   RoundingCount tally_;

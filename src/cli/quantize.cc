@@ -134,7 +134,8 @@ class QuantizeCommand : public Command {
     const bool mixed = type_.empty() && (size_flag_->given() || (bits_flag_->given() && out_.ends_with(".gguf")));
     const bool folder = !scheme_.method.empty() && type_.empty() && !mixed;
     if (folder && allow_requantize_)
-      return UsageError("--allow-requantize goes with a GGUF file (--type, --bits, --size); these folders start from an original");
+      return UsageError("--allow-requantize goes with a GGUF file (--type, --bits, --size); these folders start from an original, which "
+                        "hone convert IN NEW --format safetensors makes of what a quantised folder means");
     QuantizeOutcome outcome;
     const Result<int> done = folder ? RunFolder(flags, runtime->runtime(), &outcome)
                                     : RunGguf(mixed, flags, runtime->runtime(), &outcome);
@@ -217,8 +218,8 @@ class QuantizeCommand : public Command {
     options_.pure = pure_;
     options_.allow_requantize = allow_requantize_;
     options_.memory_bytes = memory_;
-    if (mixed) HONE_RETURN_IF_ERROR(ChooseMixed(flags, runtime, job));
     HONE_RETURN_IF_ERROR(ApplyRecipeFile(*job->source));
+    if (mixed) HONE_RETURN_IF_ERROR(ChooseMixed(flags, runtime, job));
     HONE_TRY(job->plan, PlanQuantize(*job->source, options_, runtime));
     QuantizePlan& plan = job->plan;
     for (const std::string& warning : checkpoint_->warnings()) plan.warnings.push_back(warning);
@@ -381,7 +382,10 @@ class QuantizeCommand : public Command {
       int64_t weights = 0;
       for (const TensorInfo& tensor : source.tensors()) weights += tensor.shape.elements();
       const uint64_t budget = size_flag_->given() ? size_ : static_cast<uint64_t>(bits_ / 8 * static_cast<double>(weights));
-      const MixedRequest request{budget, calibration_, sensitivity_ != "inputs", options_.imatrix, out_, !plan_only_, memory_};
+      uint64_t largest = 0;  // of what can come of it
+      for (const TensorInfo& tensor : source.tensors()) largest += tensor.bytes();
+      if (!plan_only_) HONE_RETURN_IF_ERROR(CheckDisk(2 * std::min(budget, largest), out_, 0));  // before minutes of measuring
+      const MixedRequest request{budget, calibration_, sensitivity_ != "inputs", options_.imatrix, out_, !plan_only_, memory_, options_.types};
       HONE_TRY(mixed, ChooseMixedTypes(request, source, checkpoint_, flags, runtime));
     }
     if (mixed->imatrix) {
@@ -392,8 +396,8 @@ class QuantizeCommand : public Command {
     for (const std::string& note : mixed->notes) {
       if (!flags.quiet) std::fprintf(stderr, "hone quantize: %s\n", note.c_str());
     }
-    options_.types = mixed->types;
-    options_.file_type = MostlyOf(source, mixed->types);
+    options_.types.insert(mixed->types.begin(), mixed->types.end());  // a recipe's stand
+    options_.file_type = MostlyOf(source, options_.types);
     return {};
   }
 
@@ -402,7 +406,7 @@ class QuantizeCommand : public Command {
     HONE_TRY(const std::string text, ReadText(recipe_));
     HONE_TRY(const std::vector<RecipeLine> lines, ParseRecipe(text, recipe_));
     HONE_TRY(const auto types, ApplyRecipe(lines, source, recipe_));
-    for (const auto& [name, to] : types) options_.types[name] = to;
+    options_.types = types;
     return {};
   }
 
@@ -435,7 +439,7 @@ class QuantizeCommand : public Command {
     const std::string made = GptqGguf::WorkPath(out_);
     const std::string work = WorkFile::Exists(made) ? made : out_ + ".partial";
     // A job that is killed after its last step leaves both; then there is little left to do.
-    const bool goes_on = resume_ && WorkFile::Exists(work);
+    const bool goes_on = resume_ && (WorkFile::Exists(work) || HasMixedTypes(out_));
     if (fs::exists(out_, ignored) && !force_ && !goes_on) return UsageError(out_ + " exists; --force overwrites it");
     if (resume_ && !goes_on)
       return UsageError(work + " is not there: nothing to resume; start without --resume");

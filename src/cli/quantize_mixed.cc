@@ -102,7 +102,7 @@ Result<MixedTypes> ChooseMixedTypes(const MixedRequest& request, const TensorSou
     }
   }
   HONE_TRY(const MixedChoice choice,
-           ChooseMixed(source, imatrix, sensitivity ? &*sensitivity : nullptr, request.bytes, runtime));
+           ChooseMixed(source, imatrix, sensitivity ? &*sensitivity : nullptr, request.bytes, runtime, request.fixed));
   mixed.types = choice.types;
   if (sensitivity && !sensitivity->groups.empty())
     mixed.notes.push_back(fmt::format("expected divergence, rounded to nearest: {:.5f}", choice.cost));
@@ -122,6 +122,11 @@ Result<std::optional<MixedTypes>> ReadMixedTypes(const std::string& out, const T
   }
   mixed.notes.push_back("types were chosen by the earlier run");
   return std::optional<MixedTypes>(std::move(mixed));
+}
+
+bool HasMixedTypes(const std::string& out) {
+  std::error_code ignored;
+  return fs::exists(TypesPath(out), ignored);
 }
 
 void RemoveMixedTypes(const std::string& out) {

@@ -27,6 +27,7 @@ struct MixedRequest {
   std::string out;                // files of work in progress begin with this
   bool keep = false;              // what was chosen is written down for --resume
   uint64_t memory_bytes = 0;
+  std::map<std::string, DType> fixed;  // types that a recipe gives
 };
 
 struct MixedTypes {
@@ -43,6 +44,7 @@ Result<MixedTypes> ChooseMixedTypes(const MixedRequest& request, const TensorSou
 
 // What an earlier run has written down, and the matrix that it collected; nullopt if it has not.
 Result<std::optional<MixedTypes>> ReadMixedTypes(const std::string& out, const TensorSource& source);
+bool HasMixedTypes(const std::string& out);
 void RemoveMixedTypes(const std::string& out);
 
 }  // namespace hone

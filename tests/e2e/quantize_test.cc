@@ -602,6 +602,15 @@ TEST_F(Quantize, RecipesKeepMatricesOfFolders) {
   EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "x") + "--method awq --group 64 --plan " + recipe(lines)), 2);
 }
 
+TEST_F(Quantize, WhatGgufHasNoPlaceForIsSaid) {
+  const std::string made = folder_ + "w8a8";
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(made) + "--method w8a8 --no-measure --ledger off"), 0) << Err();
+  ASSERT_EQ(Hone("convert" + Quoted(made) + Quoted(made + ".gguf") + "--type bf16"), 0) << Err();
+  EXPECT_NE(Err().find("GGUF has no place for the rounding of activations"), std::string::npos) << Err();
+  ASSERT_EQ(Hone("convert" + Quoted(builtin_) + Quoted(made + ".gguf") + "--type f16 --force"), 0) << Err();
+  EXPECT_EQ(Err().find("no place"), std::string::npos) << Err();
+}
+
 // Readers take every linear layer for a quantised one that the configuration does not name, so it names routers too.
 TEST_F(Quantize, RoutersAreNamedAsKept) {
   HONE_NEED_SHARED(goldens, "goldens/models");
@@ -616,6 +625,39 @@ TEST_F(Quantize, RoutersAreNamedAsKept) {
       EXPECT_EQ(config[key].dump().find("experts"), std::string::npos) << config.dump();
     }
   }
+}
+
+// Types of a recipe stand, and the others are chosen so that the budget holds all the same.
+TEST_F(Quantize, RecipesCountInBudgets) {
+  std::ofstream(folder_ + "recipe") << "*.ffn_down.weight Q8_0\nblk.0.* F16\n";
+  const auto mixed = [&](const std::string& bits, const std::string& flags) {
+    return Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "x.gguf") + "--sensitivity inputs --chunks 2 --no-measure --json --ledger off --bits " + bits +
+                " --recipe" + Quoted(folder_ + "recipe") + flags);
+  };
+  ASSERT_EQ(mixed("5.6", ""), 0) << Err();
+  const auto report = nlohmann::json::parse(Out());
+  EXPECT_LE(report["bits_per_weight"].get<double>(), 5.6);
+  EXPECT_GT(report["bits_per_weight"].get<double>(), 5.4);
+  for (const auto& tensor : report["tensors"]) {
+    const std::string name = tensor["name"];
+    if (name.starts_with("blk.0.") && tensor["shape"].size() > 1) {
+      EXPECT_EQ(tensor["to"], "F16") << name;
+    } else if (name.ends_with(".ffn_down.weight")) {
+      EXPECT_EQ(tensor["to"], "Q8_0") << name;
+    }
+  }
+  EXPECT_EQ(mixed("3", " --force"), 2);
+  EXPECT_NE(Err().find("beside those that are given"), std::string::npos) << Err();
+  // What was chosen is there, and nothing made with it yet: that is something to go on with.
+  fs::remove(folder_ + "x.gguf");
+  std::ofstream(folder_ + "x.gguf.types.partial") << "* Q5_0\n";
+  ASSERT_EQ(mixed("7", " --resume"), 0) << Err();
+  for (const auto& tensor : nlohmann::json::parse(Out())["tensors"]) {
+    if (tensor["name"] == "blk.1.attn_q.weight") {
+      EXPECT_EQ(tensor["to"], "Q5_0");
+    }
+  }
+  EXPECT_FALSE(fs::exists(folder_ + "x.gguf.types.partial"));
 }
 
 // Every plan says how long its job will take and what each matrix becomes.

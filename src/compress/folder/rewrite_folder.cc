@@ -99,11 +99,12 @@ Result<void> FolderRewrite::PlanPlain() {
 Error FolderRewrite::Refuse(const Matrix& matrix, const std::string& why) const {
   return Unsupported(fmt::format("{} is {}, which {} cannot hold exactly: {}. Wanted a format that can, or --format safetensors "
                                  "(dequantised); hone quantize makes {} from the original model",
-                                 matrix.from->where(), matrix.from->stored(), format_name_, why, format_name_));
+                                 matrix.from->where(), matrix.from->stored(),
+                                 format_name_ == "compressed-tensors" ? "compressed-tensors' pack-quantized form" : format_name_, why,
+                                 format_name_));
 }
 
-// What a folder says beside its matrices and another format cannot say.
-Result<void> FolderRewrite::CheckScheme(const JsonConfig& quantization) const {
+Result<std::string> SaidBesideMatrices(const JsonConfig& quantization) {
   std::string lost;
   if (quantization.IsObject("kv_cache_scheme")) lost = "the scales of the KV cache (kv_cache_scheme)";
   if (quantization.IsObject("config_groups")) {
@@ -113,8 +114,7 @@ Result<void> FolderRewrite::CheckScheme(const JsonConfig& quantization) const {
       if (group.IsObject("input_activations")) lost = "the rounding of activations (input_activations)";
     }
   }
-  if (lost.empty()) return {};
-  return Refuse(matrices_.front(), lost + " would be lost");
+  return lost;
 }
 
 Result<void> FolderRewrite::CheckCodes(const Matrix& matrix) const {
@@ -155,7 +155,8 @@ Result<void> FolderRewrite::PlanCodes() {
   for (const char* key : {"quantization_config", "compression_config"}) {
     if (checkpoint_.config() == nullptr || !checkpoint_.config()->IsObject(key)) continue;
     HONE_TRY(const JsonConfig said, checkpoint_.config()->Object(key));
-    HONE_RETURN_IF_ERROR(CheckScheme(said));
+    HONE_TRY(const std::string lost, SaidBesideMatrices(said));
+    if (!lost.empty()) return Refuse(matrices_.front(), lost + " would be lost");
   }
   const auto all = [&](auto holds) {
     return std::all_of(matrices_.begin(), matrices_.end(), [&](const Matrix& matrix) { return holds(*Integers(*matrix.from)); });

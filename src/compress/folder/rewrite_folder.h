@@ -20,6 +20,9 @@
 
 namespace hone {
 
+// What a quantization_config says beside its matrices and other formats cannot say, for people; "" where it is nothing.
+Result<std::string> SaidBesideMatrices(const JsonConfig& quantization);
+
 class FolderRewrite {
  public:
   // `format`: a name of Formats(). `plain`: the type of dequantised matrices. Borrows the checkpoint.
@@ -51,7 +54,6 @@ class FolderRewrite {
   Result<void> PlanPlain();
   Result<void> PlanCodes();
   Result<void> CheckCodes(const Matrix& matrix) const;
-  Result<void> CheckScheme(const JsonConfig& quantization) const;
   Error Refuse(const Matrix& matrix, const std::string& why) const;
   Result<void> EncodePlain(const Matrix& matrix, RoundingCount* tally);
   Result<void> EncodeCodes(const Matrix& matrix);

@@ -244,7 +244,7 @@ std::vector<double> Prices(const TensorSource& source, const Meter& meter, const
 }  // namespace
 
 Result<MixedChoice> ChooseMixed(const TensorSource& source, const Imatrix* imatrix, const Sensitivity* sensitivity,
-                                uint64_t bytes, const Runtime& runtime) {
+                                uint64_t bytes, const Runtime& runtime, const std::map<std::string, DType>& fixed) {
   const Meter meter(source, imatrix, runtime);
   MixedChoice choice;
   std::vector<std::vector<Point>> hulls(source.tensors().size());
@@ -254,6 +254,9 @@ Result<MixedChoice> ChooseMixed(const TensorSource& source, const Imatrix* imatr
   }
   const std::vector<double> prices = Prices(source, meter, sensitivity, hulls);
   for (size_t i = 0; i < hulls.size(); ++i) {
+    const TensorInfo& info = source.tensors()[i];
+    if (const auto type = fixed.find(info.name); type != fixed.end())  // what it costs is no matter of choice
+      hulls[i] = {{type->second, BytesFor(type->second, info.shape.elements()), CostOf(hulls[i], type->second)}};
     for (Point& point : hulls[i]) point.cost *= prices[i];
     hulls[i] = LowerHull(std::move(hulls[i]));
   }
@@ -282,8 +285,8 @@ Result<MixedChoice> ChooseMixed(const TensorSource& source, const Imatrix* imatr
     offer(i, 0);
   }
   if (choice.bytes > bytes) {
-    return UsageError(fmt::format("{}: the smallest types take {} bytes, the budget is {}; give more", source.path(),
-                                  choice.bytes, bytes));
+    return UsageError(fmt::format("{}: the smallest types{} take {} bytes, the budget is {}; give more", source.path(),
+                                  fixed.empty() ? "" : " beside those that are given", choice.bytes, bytes));
   }
   while (!steps.empty()) {
     const Offer step = steps.top();

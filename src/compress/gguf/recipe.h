@@ -44,14 +44,14 @@ std::map<std::string, DType> ProbeTypes(const TensorSource& source);
 //    divergence that the type brings;
 //  without (nullptr, or no groups): the error, times the number of layers for embedding and output, whose error reaches every
 //    logit at full size.
-// Solved as a knapsack on the lower hull of each tensor's (bytes, cost). Errors: a budget below
-// what the smallest types take.
+// Solved as a knapsack on the lower hull of each tensor's (bytes, cost). Tensors in `fixed` have the type that stands there. Errors: a
+// budget below what those and the smallest types of the others take.
 struct MixedChoice {
   std::map<std::string, DType> types;
   uint64_t bytes = 0;         // of all tensors
   double cost = 0;            // sum of costs; with sensitivity, the divergence that is expected, in nats a token
 };
 Result<MixedChoice> ChooseMixed(const TensorSource& source, const Imatrix* imatrix, const Sensitivity* sensitivity,
-                                uint64_t bytes, const Runtime& runtime);
+                                uint64_t bytes, const Runtime& runtime, const std::map<std::string, DType>& fixed = {});
 
 }  // namespace hone
