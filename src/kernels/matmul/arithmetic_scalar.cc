@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "kernels/matmul/tile.h"
+#include "kernels/matmul/wide_groups.h"
 
 namespace hone {
 
@@ -59,12 +60,15 @@ void MultiplyFloatsScalar(const FloatTile& t) {
 }
 
 void RoundRowScalar(const float* x, int64_t k, const RoundedRow& to) {
-  const float steps = to.second != nullptr ? kTwoTermSteps : kOneTermSteps;
   const auto round = [](float v) { return _mm_cvtss_si32(_mm_set_ss(v)); };  // to even; NaN gives INT_MIN
-  for (int64_t g = 0; g < k / 32; ++g, x += 32) {
+  for (int64_t g = 0; g < k / 32; ++g) {
     uint32_t bits = 0;  // by bits: a NaN is larger than infinity, so it is not lost
-    for (int i = 0; i < 32; ++i) bits = std::max(bits, std::bit_cast<uint32_t>(x[i]) & 0x7fffffff);
-    const float amax = std::bit_cast<float>(bits);
+    for (int i = 0; i < 32; ++i) bits = std::max(bits, std::bit_cast<uint32_t>(x[32 * g + i]) & 0x7fffffff);
+    to.scales[g] = std::bit_cast<float>(bits);
+  }
+  FindWideGroups(x, to, k);
+  for (int64_t g = 0; g < k / 32; ++g, x += 32) {
+    const float amax = to.scales[g], steps = StepsOf(to, g);
     const bool zero = amax < kSmallestAmax;
     to.scales[g] = zero ? 0.0f : amax / steps;
     const float inverse = zero ? 0.0f : steps / amax;

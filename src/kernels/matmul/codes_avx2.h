@@ -31,6 +31,7 @@ inline void StoreScales(float* p, Floats16 v) {
 
 // Bits [shift, ...) of each byte moved to bit `at`, before masking. Both are constants after inlining.
 inline __m256i Move(__m256i v, int shift, int at) {
+  if (at == shift) return v;
   return at >= shift ? _mm256_slli_epi16(v, at - shift) : _mm256_srli_epi16(v, shift - at);
 }
 

@@ -1,5 +1,5 @@
 // One to eight rows of x against one tile, straight from its packed bytes: unpacked codes stay in registers, each byte of W is
-// read once for all rows. What decoding runs, and up to kRowsInParts rows (VNNI) or kRowsInPartsAvx2 in several calls; more unpack into L1
+// read once for all rows. What decoding runs, and in several calls up to kRowsInParts rows (VNNI) or any (AVX2); more unpack into L1
 // instead (tile.h), which serves any number of rows.
 //
 // The bits are those of the general path of the same ISA: integer sums are exact, and the float operations of an element of y
@@ -18,8 +18,9 @@ namespace hone {
 constexpr int kFewRows = 8;       // of a call
 constexpr int kRowsOfWords = 4;   // from so many rows of a call on kernels of VNNI take words (few_rows_words_vnni.h)
 constexpr int kRowsInParts = 27;  // of a job that is multiplied by calls of up to kFewRows, where kernels take groups (matmul.cc)
-// And where they take codes without groups: more multiply in F32 (PackedMatrix::kernel_for), or unpack if that must not be.
-constexpr int kRowsInPartsAvx2 = 127;
+// Codes without groups (AVX2) are multiplied so whatever the rows are. From so many on x is taken in blocks that stay in L2, and some types
+// multiply in F32 (PackedMatrix::kernel_for).
+constexpr int kRowsToBlock = 128;
 
 // A term of a row's group of 32 with all that a kernel needs of it, so that one register points at the groups of eight rows.
 struct FewRowsGroup {
@@ -54,6 +55,7 @@ struct FewRowsTile {
   int64_t x_stride;
   const float* x_scales;
   int64_t x_scale_stride;
+  const uint8_t* x_wide;   // as x_scales: RoundedRow::wide; read by kernels of AVX2, with two terms
   const int32_t* x_init;
   const float* x_sums;
   int64_t x_group_stride;

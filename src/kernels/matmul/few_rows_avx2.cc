@@ -18,30 +18,24 @@ inline __m256i BroadcastQuad(const int8_t* x) {
   return _mm256_set1_epi32(word);
 }
 
-// Half the rows of the 8 vectors of codes of a group; `in` points at the half. 8-bit codes stay signed.
-inline void Half8(const uint8_t* in, __m256i c[8]) {
-  for (int j = 0; j < 8; ++j) c[j] = LoadPlane(in + 64 * j);
+// Two neighbouring quads of half the rows of a group's codes; `in` points at the half. 8-bit codes stay signed.
+inline void Pair8(const uint8_t* in, int pair, __m256i c[2]) {
+  for (int j = 0; j < 2; ++j) c[j] = LoadPlane(in + 64 * (2 * pair + j));
 }
-inline void Half4(const uint8_t* in, __m256i c[8]) {
-  for (int l = 0; l < 4; ++l) {
-    const __m256i plane = LoadPlane(in + 64 * l);
-    c[2 * l] = And(plane, Bytes(15));
-    c[2 * l + 1] = And(Move(plane, 4, 0), Bytes(15));
-  }
+inline void Pair4(const uint8_t* in, int pair, __m256i c[2]) {
+  const __m256i plane = LoadPlane(in + 64 * pair);
+  c[0] = And(plane, Bytes(15));
+  c[1] = And(Move(plane, 4, 0), Bytes(15));
 }
-inline void Half5(const uint8_t* in, __m256i c[8]) {
-  Half4(in, c);
+inline void Pair5(const uint8_t* in, int pair, __m256i c[2]) {
+  Pair4(in, pair, c);
   const __m256i high = LoadPlane(in + 256);
-#pragma GCC unroll 8
-  for (int j = 0; j < 8; ++j) c[j] = Or(c[j], And(Move(high, j, 4), Bytes(16)));
+  for (int j = 0; j < 2; ++j) c[j] = Or(c[j], And(Move(high, 2 * pair + j, 4), Bytes(16)));
 }
-inline void Half6(const uint8_t* in, __m256i c[8]) {
-  Half4(in, c);
-  for (int h = 0; h < 2; ++h) {
-    const __m256i high = LoadPlane(in + 256 + 64 * h);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) c[4 * h + j] = Or(c[4 * h + j], And(Move(high, 2 * j, 4), Bytes(48)));
-  }
+inline void Pair6(const uint8_t* in, int pair, __m256i c[2]) {
+  Pair4(in, pair, c);
+  const __m256i high = LoadPlane(in + 256 + 64 * (pair / 2));
+  for (int j = 0; j < 2; ++j) c[j] = Or(c[j], And(Move(high, 4 * (pair % 2) + 2 * j, 4), Bytes(48)));
 }
 
 // Scales of a chunk as unpack_*_avx2.cc makes them.
@@ -73,28 +67,42 @@ inline void SixteenSigned(const uint8_t* p, float* scales, float*) {
   for (int g = 0; g < 16; ++g) StoreScales(scales + 16 * g, Scaled(LoadBytes(p + 16 * g), d));
 }
 inline void OneHalf(const uint8_t* p, float* scales, float*) { StoreScales(scales, HalfScales(p)); }
+inline void TwoHalves(const uint8_t* p, float* scales, float* mins) {
+  StoreScales(scales, HalfScales(p));
+  StoreScales(mins, HalfScales(p + 32));
+}
 
 // A format: groups of 32 a chunk, bits of a code in the panel, elements a scale, bytes of the scales of a chunk.
 template <int kGroupsValue, int kBitsValue, int kGroupValue, bool kMinValue, int kScaleBytes,
-          void (*kRegisters)(const uint8_t*, __m256i*), void (*kScales)(const uint8_t*, float*, float*)>
+          void (*kPair)(const uint8_t*, int, __m256i*), void (*kScales)(const uint8_t*, float*, float*)>
 struct Format {
   static constexpr int kGroups = kGroupsValue, kBits = kBitsValue, kGroup = kGroupValue, kGroupBytes = 64 * kBits;
   static constexpr int kChunkBytes = kGroups * kGroupBytes + kScaleBytes;
   static constexpr bool kMin = kMinValue;
-  static void Codes(const uint8_t* in, __m256i c[8]) { kRegisters(in, c); }
+  static void Pair(const uint8_t* in, int pair, __m256i c[2]) { kPair(in, pair, c); }
+  static void Codes(const uint8_t* in, __m256i c[8]) {
+#pragma GCC unroll 4
+    for (int pair = 0; pair < 4; ++pair) kPair(in, pair, c + 2 * pair);
+  }
   static void Scales(const uint8_t* chunk, float* scales, float* mins) { kScales(chunk + kGroups * kGroupBytes, scales, mins); }
 };
 
-// The integer sum of kQuads quads, on top of `init` (which 8-bit codes, being signed, do not need).
+// Adds products of 16 bits. Compilers would add in another order, for which they keep products in memory.
+inline __m256i AddNarrow(__m256i sum, __m256i products) {
+  sum = _mm256_add_epi16(sum, products);
+  asm("" : "+x"(sum));
+  return sum;
+}
+
+// The integer sum of kQuads quads times `factor` (as words), on top of `init` (which 8-bit codes, being signed, do not need).
 template <int kBits, int kQuads>
-inline __m256i Sum(const __m256i* c, const int8_t* x, int32_t init) {
-  const __m256i ones = _mm256_set1_epi16(1);
+inline __m256i Sum(const __m256i* c, const int8_t* x, int32_t init, __m256i factor) {
   if constexpr (kBits == 8) {
     __m256i sum = _mm256_setzero_si256();
 #pragma GCC unroll 8
     for (int quad = 0; quad < kQuads; ++quad) {
       const __m256i xq = _mm256_sign_epi8(BroadcastQuad(x + 4 * quad), c[quad]);
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(c[quad]), xq), ones));
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(c[quad]), xq), factor));
     }
     return sum;
   } else {
@@ -106,9 +114,9 @@ inline __m256i Sum(const __m256i* c, const int8_t* x, int32_t init) {
       __m256i narrow = _mm256_maddubs_epi16(c[first], BroadcastQuad(x + 4 * first));
 #pragma GCC unroll 8
       for (int quad = first + 1; quad < first + kChain; ++quad) {
-        narrow = _mm256_add_epi16(narrow, _mm256_maddubs_epi16(c[quad], BroadcastQuad(x + 4 * quad)));
+        narrow = AddNarrow(narrow, _mm256_maddubs_epi16(c[quad], BroadcastQuad(x + 4 * quad)));
       }
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(narrow, ones));
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(narrow, factor));
     }
     return sum;
   }
@@ -118,6 +126,7 @@ inline __m256i Sum(const __m256i* c, const int8_t* x, int32_t init) {
 struct RowsAt {
   const int8_t* x;
   const float* scales;
+  const uint8_t* wide;
   const int32_t* init;
   const float* sums;
 };
@@ -128,6 +137,7 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
   constexpr int kParts = 8 / kPart;     // scales a group of 32
   alignas(64) float scales[F::kGroups * kParts * kPanelRows];
   alignas(64) float mins[F::kMin ? F::kGroups * kParts * kPanelRows : 16];
+  const int64_t last_term = (t.terms - 1) * t.term_rows;
   __m256 acc[2][kRows];
   for (int r = 0; r < kRows; ++r) {
     for (int half = 0; half < 2; ++half) acc[half][r] = _mm256_loadu_ps(out + r * kTileColumns + 8 * half);
@@ -141,18 +151,19 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
       for (int half = 0; half < 2; ++half) {
         __m256i c[8];
         F::Codes(codes + 32 * half, c);
+        asm("" : "+r"(at.x));  // loaded again for each half, or compilers keep all of x in memory that they know better
 #pragma GCC unroll 2
         for (int part = 0; part < kParts; ++part) {
           const int scale = (g * kParts + part) * kPanelRows + 8 * half;
           const __m256 s = _mm256_load_ps(scales + scale);
 #pragma GCC unroll 4
           for (int r = 0; r < kRows; ++r) {
-            const auto term = [&](int64_t row) {
+            const auto term = [&](int64_t row, int factor) {
               return Sum<F::kBits, kPart>(c + part * kPart, at.x + row * t.x_stride + part * F::kGroup,
-                                          at.init[row * t.x_group_stride + part]);
+                                          factor * at.init[row * t.x_group_stride + part], _mm256_set1_epi16(factor));
             };
-            __m256i sum = term(r);
-            if (t.terms == 2) sum = AddTerm(sum, term(r + t.term_rows));
+            __m256i sum = term(r + last_term, 1);
+            if (last_term > 0 && at.wide[r * t.x_scale_stride]) sum = _mm256_add_epi32(sum, term(r, kDigits));
             const __m256 xs = _mm256_set1_ps(at.scales[r * t.x_scale_stride]);
             acc[half][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(s, xs), acc[half][r]);
             if (F::kMin) {
@@ -162,7 +173,7 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
           }
         }
       }
-      at.x += 32, at.scales += 1, at.init += kParts, at.sums += kParts;
+      at.x += 32, at.scales += 1, at.wide += 1, at.init += kParts, at.sums += kParts;
     }
   }
   for (int r = 0; r < kRows; ++r) {
@@ -170,10 +181,88 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
   }
 }
 
+// The integer sums of a scale's quads for one row and all columns of kPanels panels. A pair of quads is unpacked and multiplied at once: a
+// broadcast of x serves all columns, and no codes are kept. x: the terms, the last digits first.
+template <typename F, int kPanels, int kTerms>
+inline void SumsOfRow(const uint8_t* codes, int64_t panel_bytes, int part, const int8_t* const x[2], int32_t init, __m256i* sum) {
+  constexpr int kBlocks = 2 * kPanels, kPairs = F::kGroup / 8;
+  constexpr int kReach = F::kBits <= 4 ? 4 : F::kBits == 5 ? 2 : 1, kChain = kReach < kPairs ? kReach : kPairs;
+  const __m256i factor[2] = {_mm256_set1_epi16(1), _mm256_set1_epi16(kDigits)};
+  for (int b = 0; b < kBlocks; ++b) sum[b] = F::kBits == 8 ? _mm256_setzero_si256() : _mm256_set1_epi32(init);
+#pragma GCC unroll 4
+  for (int first = 0; first < kPairs; first += kChain) {
+    __m256i narrow[kTerms][kBlocks];
+#pragma GCC unroll 4
+    for (int pair = first; pair < first + kChain; ++pair) {
+      __m256i quads[kTerms][2];
+      for (int term = 0; term < kTerms; ++term) {
+        for (int j = 0; j < 2; ++j) quads[term][j] = BroadcastQuad(x[term] + 8 * pair + 4 * j);
+      }
+#pragma GCC unroll 4
+      for (int b = 0; b < kBlocks; ++b) {
+        __m256i c[2];
+        F::Pair(codes + b / 2 * panel_bytes + 32 * (b % 2), part * kPairs + pair, c);
+        for (int term = 0; term < kTerms; ++term) {
+          __m256i& n = narrow[term][b];
+          if constexpr (F::kBits == 8) {
+            for (int j = 0; j < 2; ++j) {
+              n = _mm256_maddubs_epi16(_mm256_abs_epi8(c[j]), _mm256_sign_epi8(quads[term][j], c[j]));
+              sum[b] = _mm256_add_epi32(sum[b], _mm256_madd_epi16(n, factor[term]));
+            }
+          } else {
+            const __m256i products = _mm256_maddubs_epi16(c[0], quads[term][0]);
+            n = pair == first ? products : AddNarrow(n, products);
+            n = AddNarrow(n, _mm256_maddubs_epi16(c[1], quads[term][1]));
+          }
+        }
+      }
+    }
+    for (int term = 0; F::kBits < 8 && term < kTerms; ++term) {
+      for (int b = 0; b < kBlocks; ++b) sum[b] = _mm256_add_epi32(sum[b], _mm256_madd_epi16(narrow[term][b], factor[term]));
+    }
+  }
+}
+
+// One row against the stretches of `k` of kPanels panels, panel_bytes apart.
+template <typename F, int kPanels>
+inline void Row(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, RowsAt at, float* out) {
+  constexpr int kBlocks = 2 * kPanels, kParts = 32 / F::kGroup;
+  alignas(64) float scales[kPanels][F::kGroups * kParts * kPanelRows];
+  alignas(64) float mins[kPanels][F::kMin ? F::kGroups * kParts * kPanelRows : 16];
+  const bool two = t.terms == 2;
+  const int64_t last_codes = two ? t.term_rows * t.x_stride : 0, last_init = two ? t.term_rows * t.x_group_stride : 0;
+  __m256 acc[kBlocks];
+  for (int b = 0; b < kBlocks; ++b) acc[b] = _mm256_loadu_ps(out + 8 * b);
+  for (; k > 0; k -= 32 * F::kGroups, chunk += F::kChunkBytes) {
+    for (int p = 0; p < kPanels; ++p) F::Scales(chunk + p * panel_bytes, scales[p], mins[p]);
+    for (int g = 0; g < F::kGroups; ++g) {
+      const uint8_t* codes = chunk + g * F::kGroupBytes;
+      AskAhead(t.ahead, kPanels * F::kChunkBytes / F::kGroups);
+      for (int part = 0; part < kParts; ++part) {
+        const int8_t* const x[2] = {at.x + last_codes + part * F::kGroup, at.x + part * F::kGroup};
+        __m256i sum[kBlocks];
+        if (two && *at.wide) {
+          SumsOfRow<F, kPanels, 2>(codes, panel_bytes, part, x, kDigits * at.init[part] + at.init[last_init + part], sum);
+        } else {
+          SumsOfRow<F, kPanels, 1>(codes, panel_bytes, part, x, at.init[last_init + part], sum);
+        }
+        const __m256 xs = _mm256_set1_ps(*at.scales);
+        for (int b = 0; b < kBlocks; ++b) {
+          const int scale = (g * kParts + part) * kPanelRows + b % 2 * 8;
+          acc[b] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[b]), _mm256_mul_ps(_mm256_load_ps(scales[b / 2] + scale), xs), acc[b]);
+          if (F::kMin) acc[b] = _mm256_fmadd_ps(_mm256_load_ps(mins[b / 2] + scale), _mm256_set1_ps(at.sums[part]), acc[b]);
+        }
+      }
+      at.x += 32, at.scales += 1, at.wide += 1, at.init += kParts, at.sums += kParts;
+    }
+  }
+  for (int b = 0; b < kBlocks; ++b) _mm256_storeu_ps(out + 8 * b, acc[b]);
+}
+
 template <typename F>
 inline void Panels(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, int rows, bool first, float* out) {
   switch (rows) {
-    case 1: return Panel<F, 1>(t, chunk, k, at, first, out);
+    case 1: return Panel<F, 1>(t, chunk, k, at, first, out);  // the fifth
     case 2: return Panel<F, 2>(t, chunk, k, at, first, out);
     case 3: return Panel<F, 3>(t, chunk, k, at, first, out);
     default: return Panel<F, 4>(t, chunk, k, at, first, out);
@@ -186,10 +275,23 @@ void Tile(const FewRowsTile& t) {
   const uint8_t* chunk = t.chunks;
   for (int64_t k0 = 0; k0 < t.k; k0 += kCodeStretch) {
     const int k = static_cast<int>(t.k - k0 < kCodeStretch ? t.k - k0 : kCodeStretch);
+    if (t.rows == 1) {
+      constexpr int kTogether = F::kBits == 5 ? 1 : 2;  // panels whose sums registers hold
+      const int64_t panel_bytes = k / (32 * F::kGroups) * F::kChunkBytes;
+      const RowsAt at{t.x + k0, t.x_scales + k0 / 32, t.x_wide + k0 / 32, t.x_init + k0 / F::kGroup, t.x_sums + k0 / F::kGroup};
+      for (int panel = 0; panel < t.panels;) {
+        const int together = kTogether == 2 && t.panels == 2 ? 2 : 1;
+        float* out = t.accumulator + panel * kPanelRows;
+        together == 2 ? Row<F, kTogether>(t, chunk, panel_bytes, k, at, out) : Row<F, 1>(t, chunk, panel_bytes, k, at, out);
+        panel += together, chunk += together * panel_bytes;
+      }
+      continue;
+    }
     for (int panel = 0; panel < t.panels; ++panel, chunk += k / (32 * F::kGroups) * F::kChunkBytes) {
       for (int first = 0; first < t.rows; first += kMostRows) {
         Panels<F>(t, chunk, k,
                   {t.x + first * t.x_stride + k0, t.x_scales + first * t.x_scale_stride + k0 / 32,
+                   t.x_wide + first * t.x_scale_stride + k0 / 32,
                    t.x_init + first * t.x_group_stride + k0 / F::kGroup, t.x_sums + first * t.x_group_stride + k0 / F::kGroup},
                   t.rows - first < kMostRows ? t.rows - first : kMostRows, first == 0,
                   t.accumulator + first * kTileColumns + panel * kPanelRows);
@@ -200,10 +302,11 @@ void Tile(const FewRowsTile& t) {
 
 }  // namespace
 
-void FewRowsQ4_0Avx2(const FewRowsTile& t) { Tile<Format<1, 4, 32, false, 32, Half4, OneHalf>>(t); }
-void FewRowsQ8_0Avx2(const FewRowsTile& t) { Tile<Format<1, 8, 32, false, 32, Half8, OneHalf>>(t); }
-void FewRowsQ4_KAvx2(const FewRowsTile& t) { Tile<Format<8, 4, 32, true, 256, Half4, ScalesOfSix>>(t); }
-void FewRowsQ5_KAvx2(const FewRowsTile& t) { Tile<Format<8, 5, 32, true, 256, Half5, ScalesOfSix>>(t); }
-void FewRowsQ6_KAvx2(const FewRowsTile& t) { Tile<Format<8, 6, 16, false, 288, Half6, SixteenSigned>>(t); }
+void FewRowsQ4_0Avx2(const FewRowsTile& t) { Tile<Format<1, 4, 32, false, 32, Pair4, OneHalf>>(t); }
+void FewRowsQ4_1Avx2(const FewRowsTile& t) { Tile<Format<1, 4, 32, true, 64, Pair4, TwoHalves>>(t); }
+void FewRowsQ8_0Avx2(const FewRowsTile& t) { Tile<Format<1, 8, 32, false, 32, Pair8, OneHalf>>(t); }
+void FewRowsQ4_KAvx2(const FewRowsTile& t) { Tile<Format<8, 4, 32, true, 256, Pair4, ScalesOfSix>>(t); }
+void FewRowsQ5_KAvx2(const FewRowsTile& t) { Tile<Format<8, 5, 32, true, 256, Pair5, ScalesOfSix>>(t); }
+void FewRowsQ6_KAvx2(const FewRowsTile& t) { Tile<Format<8, 6, 16, false, 288, Pair6, SixteenSigned>>(t); }
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-// The kernels for few rows give the bits of the general path, which any batch of more rows than they take goes through.
+// The kernels for few rows give the bits of the general path.
 #include "kernels/matmul/few_rows.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace hone {
 namespace {
 
-constexpr int64_t kMostOfOneJob = 256;  // more than kernels of few rows take
+constexpr int64_t kMostOfOneJob = 256;
 
 std::vector<float> FewRowsProduct(const PackedMatrix& w, const float* x, int64_t m, int threads) {
   ThreadPool pool(threads);
@@ -28,10 +28,77 @@ std::vector<float> FewRowsProduct(const PackedMatrix& w, const float* x, int64_t
   return y;
 }
 
+// What the general path makes of rows `x`: codes and scales unpacked into memory, multiply_codes of the kernel's ISA.
+std::vector<float> GeneralPath(const PackedMatrix& w, const float* x, int64_t m) {
+  const MatmulKernel& kernel = w.kernel();
+  const PanelFormat& format = *kernel.format;
+  const int64_t k = w.k(), n = w.n(), terms = w.input_terms(), k32 = k / 32, groups = k / format.group;
+  std::vector<int8_t> codes(terms * m * k);
+  std::vector<float> scales(m * k32), sums(m * groups), y(m * n);
+  std::vector<int32_t> init(terms * m * groups);
+  for (int64_t row = 0; row < m; ++row) {
+    std::vector<int32_t> of[2] = {std::vector<int32_t>(k / 16), std::vector<int32_t>(k / 16)};
+    std::vector<uint8_t> wide(k32);
+    kernel.arithmetic->round_row(x + row * k, k, {.codes = &codes[row * k],
+                                                  .scales = &scales[row * k32],
+                                                  .sums = of[0].data(),
+                                                  .second = terms == 2 ? &codes[(m + row) * k] : nullptr,
+                                                  .second_sums = of[1].data(),
+                                                  .wide = terms == 2 && kernel.skips_terms() ? wide.data() : nullptr});
+    for (int64_t g = 0; g < groups; ++g) {
+      int32_t sum = 0;
+      for (int64_t term = 0; term < terms; ++term) {
+        const int32_t part = format.group == 16 ? of[term][g] : of[term][2 * g] + of[term][2 * g + 1];
+        init[(term * m + row) * groups + g] = -format.offset * part;
+        sum = kDigits * sum + part;
+      }
+      sums[row * groups + g] = scales[row * k32 + g * format.group / 32] * static_cast<float>(sum);
+    }
+  }
+  for (int64_t tile = 0; tile < w.tile_count(); ++tile) {
+    std::vector<float> accumulator(m * kTileColumns);
+    for (int64_t k0 = 0; k0 < k; k0 += format.stretch()) {
+      const int part = static_cast<int>(std::min<int64_t>(k - k0, format.stretch()));
+      std::vector<uint8_t> unpacked[2];
+      std::vector<float> scale[2], min[2];
+      for (int panel = 0; panel < 2; ++panel) {
+        unpacked[panel].resize(part * kPanelRows), scale[panel].resize(part * kPanelRows), min[panel].resize(part * kPanelRows);
+        const auto* chunks = reinterpret_cast<const uint8_t*>(w.Find(tile, std::min(panel, w.panels_of(tile) - 1), k0));
+        kernel.unpack->codes(chunks, part, chunks, unpacked[panel].data(), scale[panel].data(), min[panel].data());
+      }
+      kernel.arithmetic->multiply_codes({.codes = {unpacked[0].data(), unpacked[1].data()},
+                                         .scales = {scale[0].data(), scale[1].data()},
+                                         .mins = {min[0].data(), min[1].data()},
+                                         .k = part,
+                                         .group = format.group,
+                                         .bits = format.bits,
+                                         .has_min = format.has_min,
+                                         .terms = static_cast<int>(terms),
+                                         .term_rows = m,
+                                         .x = &codes[k0],
+                                         .x_stride = k,
+                                         .x_scales = &scales[k0 / 32],
+                                         .x_scale_stride = k32,
+                                         .x_init = &init[k0 / format.group],
+                                         .x_sums = &sums[k0 / format.group],
+                                         .x_group_stride = groups,
+                                         .rows = static_cast<int>(m),
+                                         .accumulator = accumulator.data(),
+                                         .ahead = unpacked[0].data(),
+                                         .ahead_bytes = 0});
+    }
+    for (int64_t i = 0; i < m * kTileColumns; ++i) {
+      const int64_t column = tile * kTileColumns + i % kTileColumns;
+      if (column < n) y[i / kTileColumns * n + column] = accumulator[i];
+    }
+  }
+  return y;
+}
+
 // Every line, every number of rows, one and two input terms, tiles of one and two panels, K of whole and of broken stretches.
 TEST(FewRows, BitsOfTheGeneralPath) {
   const CpuFacts facts = ReadCpuFacts();
-  constexpr int64_t kMany = kRowsInPartsAvx2 + 3;  // which the general path multiplies
+  constexpr int64_t kMany = kRowsToBlock + 3;
   for (const MatmulFewRows& line : MatmulFewRowsKernels()) {
     if (!facts.Supports(line.isa)) continue;
     const bool floats = FindPanelFormat(line.type)->is_float();
@@ -47,6 +114,7 @@ TEST(FewRows, BitsOfTheGeneralPath) {
         ASSERT_EQ(packed->kernel().few_rows, line.run);
         const std::vector<float> x = RandomRows(kMany, k, 4);
         const std::vector<float> all = FewRowsProduct(*packed, x.data(), kMany, 1);
+        ASSERT_TRUE(floats || all == GeneralPath(*packed, x.data(), kMany));
         for (int64_t rows = 1; rows <= kRowsInParts; ++rows) {
           const int64_t first = kMany - rows;
           const std::vector<float> few = FewRowsProduct(*packed, x.data() + first * k, rows, rows % 3 + 1);
@@ -67,13 +135,16 @@ TEST(FewRows, LargestNumbersHaveRoom) {
     blocks[i / 32].qs[i % 32] = i / k >> (i % 4) & 1 ? 127 : -128;
   }
   std::vector<float> x(kMostOfOneJob * k);
-  for (size_t i = 0; i < x.size(); ++i) x[i] = i / k >> (i / 4 % 2 * 4 + i % 4) & 1 ? 3.0f : -3.0f;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float magnitude = static_cast<int64_t>(i) % k / 32 == static_cast<int64_t>(i) / k % 8 ? 3.0f : 0.375f;  // one group of a row is wide
+    x[i] = i / k >> (i / 4 % 2 * 4 + i % 4) & 1 ? magnitude : -magnitude;
+  }
   for (const MatmulFewRows& line : MatmulFewRowsKernels()) {
     if (line.type != DType::kQ8_0 || !facts.Supports(line.isa)) continue;
     ThreadPool pool(1);
     const auto packed = PackedMatrix::Pack(weights.view(), {.isa = line.isa, .input_terms = 2, .deterministic = true}, pool);
     ASSERT_TRUE(packed);
-    const std::vector<float> all = FewRowsProduct(*packed, x.data(), kMostOfOneJob, 1);
+    const std::vector<float> all = GeneralPath(*packed, x.data(), kMostOfOneJob);
     for (int64_t first = 0; first < kMostOfOneJob; first += kFewRows) {
       const std::vector<float> few = FewRowsProduct(*packed, x.data() + first * k, kFewRows, 1);
       ASSERT_EQ(0, std::memcmp(all.data() + first * n, few.data(), few.size() * sizeof(float))) << IsaName(line.isa) << " row " << first;
@@ -84,7 +155,7 @@ TEST(FewRows, LargestNumbersHaveRoom) {
 // Rows that are not finite, hardly are, or are hardly anything: each alone among usual ones, which keep their bits.
 TEST(FewRows, StrangeRowsStayAlone) {
   const CpuFacts facts = ReadCpuFacts();
-  constexpr int64_t kMany = kRowsInPartsAvx2 + 3;
+  constexpr int64_t kMany = kRowsToBlock + 3;
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   for (const MatmulFewRows& line : MatmulFewRowsKernels()) {
     if (!facts.Supports(line.isa)) continue;

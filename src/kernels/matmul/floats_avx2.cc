@@ -5,6 +5,7 @@
 
 #include "kernels/matmul/intrinsics.h"
 #include "kernels/matmul/tile.h"
+#include "kernels/matmul/wide_groups.h"
 
 namespace hone {
 namespace {
@@ -94,21 +95,24 @@ void MultiplyFloatsAvx2(const FloatTile& t) {
 }
 
 void RoundRowAvx2(const float* x, int64_t k, const RoundedRow& to) {
-  const float steps = to.second != nullptr ? kTwoTermSteps : kOneTermSteps;
-  for (int64_t g = 0; g < k / 32; ++g, x += 32) {
-    const __m256 v[4] = {_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8), _mm256_loadu_ps(x + 16), _mm256_loadu_ps(x + 24)};
+  for (int64_t g = 0; g < k / 32; ++g) {
+    const float* v = x + 32 * g;
     // The largest magnitude by its bits: a NaN is larger than infinity, so it is not lost.
-    const __m256i most = _mm256_max_epi32(_mm256_max_epi32(Magnitude(v[0]), Magnitude(v[1])),
-                                          _mm256_max_epi32(Magnitude(v[2]), Magnitude(v[3])));
+    const __m256i most = _mm256_max_epi32(_mm256_max_epi32(Magnitude(_mm256_loadu_ps(v)), Magnitude(_mm256_loadu_ps(v + 8))),
+                                          _mm256_max_epi32(Magnitude(_mm256_loadu_ps(v + 16)), Magnitude(_mm256_loadu_ps(v + 24))));
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
-    const float amax = _mm_cvtss_f32(_mm_castsi128_ps(m));
+    to.scales[g] = _mm_cvtss_f32(_mm_castsi128_ps(m));
+  }
+  FindWideGroups(x, to, k);
+  for (int64_t g = 0; g < k / 32; ++g, x += 32) {
+    const float amax = to.scales[g], steps = StepsOf(to, g);
     const bool zero = amax < kSmallestAmax;
     to.scales[g] = zero ? 0.0f : amax / steps;
     const __m256 inverse = _mm256_set1_ps(zero ? 0.0f : steps / amax);
     __m256i q[4];
-    for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+    for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), inverse));
     if (to.second == nullptr) {
       StoreCodes(q, to.codes + 32 * g, to.sums + 2 * g);
       continue;

@@ -6,6 +6,7 @@
 
 #include "kernels/matmul/intrinsics.h"
 #include "kernels/matmul/tile.h"
+#include "kernels/matmul/wide_groups.h"
 
 namespace hone {
 namespace {
@@ -91,20 +92,22 @@ void MultiplyFloatsAvx512(const FloatTile& t) {
 }
 
 void RoundRowAvx512(const float* x, int64_t k, const RoundedRow& to) {
-  const float steps = to.second != nullptr ? kTwoTermSteps : kOneTermSteps;
-  for (int64_t g = 0; g < k / 32; ++g, x += 32) {
-    const __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
+  for (int64_t g = 0; g < k / 32; ++g) {
+    const __m512 a = _mm512_loadu_ps(x + 32 * g), b = _mm512_loadu_ps(x + 32 * g + 16);
     // The largest magnitude by its bits: a NaN is larger than infinity, so it is not lost.
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
     const int32_t bits = _mm512_reduce_max_epi32(_mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
                                                                   _mm512_and_si512(_mm512_castps_si512(b), magnitude)));
-    float amax;
-    memcpy(&amax, &bits, 4);
+    memcpy(to.scales + g, &bits, 4);
+  }
+  FindWideGroups(x, to, k);
+  for (int64_t g = 0; g < k / 32; ++g, x += 32) {
+    const float amax = to.scales[g], steps = StepsOf(to, g);
     const bool zero = amax < kSmallestAmax;
     to.scales[g] = zero ? 0.0f : amax / steps;
     const __m512 inverse = _mm512_set1_ps(zero ? 0.0f : steps / amax);
     for (int half = 0; half < 2; ++half) {
-      __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(half == 0 ? a : b, inverse));
+      __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 16 * half), inverse));
       const int64_t at = 2 * g + half;
       if (to.second != nullptr) {
         const __m512i high = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(q), _mm512_set1_ps(1.0f / kDigits)));

@@ -48,6 +48,8 @@ struct MatmulKernel {
   std::string name;  // "Q4_0 int8 avx512-vnni", "Q4_0 exact avx512-vnni", "BF16 f32 avx512-vnni"
 
   bool uses_codes() const { return !format->is_float() && !exact; }
+  // few_rows takes any number of rows in parts, and skips the first term of groups that are not wide (RoundedRow).
+  bool skips_terms() const { return uses_codes() && few_rows != nullptr && !few_rows_groups; }
 };
 
 // The best kernel of at most `isa`. REQUIRES: CanMatmul(type). The result lives forever.

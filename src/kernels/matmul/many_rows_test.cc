@@ -271,14 +271,15 @@ TEST(ManyRows, WhoTakesThePath) {
   }
 }
 
-// Without VNNI many rows are multiplied in F32, where two int8 terms may differ from few rows at all.
+// Without VNNI many rows are multiplied in F32 where two int8 terms are slower, if they may differ from few rows at all.
 TEST(ManyRows, InF32WithoutVnni) {
   const Isa best = ReadCpuFacts().best_isa();
-  const int64_t k = 512, n = 75, m = kRowsInPartsAvx2 + 1;
+  const int64_t k = 512, n = 75, m = kRowsToBlock;
   const std::vector<float> x = RandomRows(m, k, 2);
-  const Tensor weights = RandomWeights(DType::kQ4_K, n, k, 1);
-  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+  for (const auto& line : {std::pair{Isa::kAvx2, DType::kQ5_1}, {Isa::kAvx2, DType::kQ8_0}, {Isa::kAvx512, DType::kQ5_1}}) {
+    const Isa isa = line.first;
     if (isa > best) continue;
+    const Tensor weights = RandomWeights(line.second, n, k, 1);
     const auto product = [&](const PackOptions& options, int64_t rows) { return ManyRowsProduct(Packed(weights, options), x.data(), k, rows, 2); };
     const PackOptions exact{.isa = isa, .exact = true}, two{.isa = isa, .input_terms = 2};
     PackOptions deterministic = two, one = two;

@@ -40,10 +40,11 @@ struct WorkerBuffer {
 };
 
 // Rows that kernels of few rows multiply, in parts of at most kFewRows: each part reads a tile again, from L2 but for the first.
-// Kernels with groups (VNNI) are faster so than by unpacking up to kRowsInParts, measured (bench/RESULTS.md).
+// Kernels with groups (VNNI) are faster so than by unpacking up to kRowsInParts, others of codes always, measured (bench/RESULTS.md);
+// those take blocks of x as well from kRowsToBlock rows on (TileWork::Run).
 int64_t MostFewRows(const MatmulKernel& kernel) {
   if (kernel.few_rows == nullptr) return 0;
-  return kernel.few_rows_groups ? kRowsInParts : kernel.format->is_float() ? kFewRows : kRowsInPartsAvx2;
+  return kernel.few_rows_groups ? kRowsInParts : kernel.format->is_float() ? kFewRows : kRowsToBlock - 1;
 }
 int64_t Parts(int64_t m) { return (m + kFewRows - 1) / kFewRows; }
 int64_t PartBegin(int64_t m, int64_t part) { return m * part / Parts(m); }
@@ -62,11 +63,13 @@ struct RoundedInput {
   const float* x;
   int64_t x_stride, m, k;
   int terms;
+  bool skips;           // kernels skip the first term of groups that are not wide
   RoundRowFn round_row;
   int64_t code_stride;  // bytes
   int8_t* codes;
   float* scales;        // [m][k / 32]
   int32_t* sums;        // [terms * m][k / 16]
+  uint8_t* wide;        // [m][k / 32], written if kernels skip
   std::vector<GroupSums> group_sums;
 };
 
@@ -113,25 +116,28 @@ int64_t CodeStride(int64_t k) { return (k / 64 * 64) + 64 + (k / 64 % 2 == 0 ? 0
 int64_t ScaleBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 32) * 4, 64); }
 int64_t SumBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 16) * 4, 64); }
 int64_t GroupBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 32) * int64_t{sizeof(FewRowsWords)}, 64); }
+int64_t WideBytes(int64_t m, int64_t k) { return RoundUp(m * (k / 32), 64); }
 int64_t InputBytes(int64_t m, int64_t k, int64_t group_sums) {
-  return m * CodeStride(k) + ScaleBytes(m, k) + SumBytes(m, k) * (1 + 2 * group_sums) +
+  return m * CodeStride(k) + ScaleBytes(m, k) + WideBytes(m, k) + SumBytes(m, k) * (1 + 2 * group_sums) +
          group_sums * GroupBytes(std::min<int64_t>(m, 2 * kRowsInParts), k);
 }
 
 // Index of the input of `job`; looks among the latest only, since jobs that share one stand together.
-int FindInput(State& s, const MatmulJob& job, RoundRowFn round_row) {
+int FindInput(State& s, const MatmulJob& job, const MatmulKernel& kernel) {
+  const RoundRowFn round_row = kernel.arithmetic->round_row;
+  const bool skips = job.weight->input_terms() == 2 && kernel.skips_terms();
   constexpr size_t kLatest = 8;
   for (size_t i = s.input_count; i > 0 && s.input_count - i < kLatest; --i) {
     const RoundedInput& input = s.inputs[i - 1];
     if (input.x == job.x && input.x_stride == job.x_stride && input.m == job.m && input.k == job.weight->k() &&
-        input.round_row == round_row && input.terms == job.weight->input_terms()) {
+        input.round_row == round_row && input.skips == skips && input.terms == job.weight->input_terms()) {
       return static_cast<int>(i - 1);
     }
   }
   if (s.input_count == s.inputs.size()) s.inputs.emplace_back();
   RoundedInput& input = s.inputs[s.input_count];
   input.x = job.x, input.x_stride = job.x_stride, input.m = job.m, input.k = job.weight->k(), input.round_row = round_row;
-  input.terms = job.weight->input_terms();
+  input.terms = job.weight->input_terms(), input.skips = skips;
   input.group_sums.clear();
   s.rounded_rows += input.m;
   s.rounded_elements += input.m * input.k;
@@ -163,6 +169,7 @@ void PlaceInputs(State& s) {
     input.codes = reinterpret_cast<int8_t*>(take(rows * input.code_stride));
     input.scales = reinterpret_cast<float*>(take(ScaleBytes(rows, input.k)));
     input.sums = reinterpret_cast<int32_t*>(take(SumBytes(rows, input.k)));
+    input.wide = reinterpret_cast<uint8_t*>(take(WideBytes(rows, input.k)));
     for (GroupSums& sums : input.group_sums) {
       sums.init = reinterpret_cast<int32_t*>(take(SumBytes(rows, input.k)));
       sums.sums = reinterpret_cast<float*>(take(SumBytes(rows, input.k)));
@@ -216,7 +223,8 @@ void RoundRow(const RoundedInput& input, int64_t row) {
                          .scales = input.scales + row * k32,
                          .sums = input.sums + row * 2 * k32,
                          .second = two ? input.codes + second * input.code_stride : nullptr,
-                         .second_sums = two ? input.sums + second * 2 * k32 : nullptr};
+                         .second_sums = two ? input.sums + second * 2 * k32 : nullptr,
+                         .wide = input.skips ? input.wide + row * k32 : nullptr};
   input.round_row(input.x + row * input.x_stride, input.k, to);
   for (const GroupSums& out : input.group_sums) {
     const int64_t groups = input.k / out.group;
@@ -282,14 +290,14 @@ class TileWork {
 
   // Rows that stay in L2 beside the unpacked tile.
   int64_t row_block() const {
-    const int64_t row_bytes = std::max<int64_t>(1, weight_.k() * (input_ != nullptr ? 1 : 4));
+    const int64_t row_bytes = std::max<int64_t>(1, weight_.k() * (input_ != nullptr ? input_->terms : 4));
     return std::clamp<int64_t>(kRowBlockBytes / row_bytes, kRowsInParts, kMaxRowBlock);
   }
 
   // At most kTilesToStore tiles. REQUIRES: end - begin <= kMaxRowBlock.
   void Run(int64_t tile_begin, int64_t tile_end, int64_t begin, int64_t end) {
     const int rows = static_cast<int>(end - begin);
-    const bool few = job_.m <= MostFewRows(kernel_) || (!kernel_.few_rows_groups && kernel_.few_rows != nullptr && rows <= kFewRows);
+    const bool few = job_.m <= MostFewRows(kernel_) || kernel_.skips_terms() || (kernel_.few_rows != nullptr && !kernel_.few_rows_groups && rows <= kFewRows);
     for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
       if (few) {
         BeginRange(&buffer_.ahead, TileBytes(weight_, tile), TileBytes(weight_, tile + 1));
@@ -325,6 +333,7 @@ class TileWork {
       const int64_t k32 = input_->k / 32, groups = input_->k / kernel_.format->group;
       few.terms = input_->terms, few.term_rows = input_->m;
       few.x = input_->codes + begin * input_->code_stride, few.x_stride = input_->code_stride;
+      few.x_wide = input_->wide + begin * k32;
       few.x_scales = input_->scales + begin * k32, few.x_scale_stride = k32;
       few.x_init = sums_->init + begin * groups, few.x_sums = sums_->sums + begin * groups, few.x_group_stride = groups;
       if (sums_->groups != nullptr && rows >= kRowsOfWords) few.x_words = GroupsOf<FewRowsWords>(*input_, *sums_, begin);
@@ -649,7 +658,7 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
     if (TakesTiles(*job.weight, job.m)) {
       planned.tiled = s.tiled.Find(job);
     } else if (kernel.uses_codes()) {
-      planned.input = FindInput(s, job, kernel.arithmetic->round_row);
+      planned.input = FindInput(s, job, kernel);
       planned.sums = FindGroupSums(s.inputs[planned.input], kernel);
     }
     s.jobs.push_back(planned);

@@ -41,7 +41,7 @@ struct PackOptions {
   Isa isa = Isa::kScalar;  // kernels of at most this level; the CPU must have it
   bool exact = false;      // F32 activations with low-bit weights too: slower, no activation rounding
   // Int8 terms that a row of x is rounded to, for low-bit weights: 1 keeps 8 bits, 2 (two digits of one number) about 15, for twice
-  // the multiplications. Free where reading the weights is the limit. See docs/kernels-matmul.md.
+  // the multiplications; without VNNI only groups with large numbers have the second (RoundedRow::wide). Free where reading the weights is the limit. See docs/kernels-matmul.md.
   int input_terms = 1;
   // Few rows and many take the same path, so that M is no part of a result. Costs speed where BF16 tiles would serve many rows.
   bool deterministic = false;

@@ -96,15 +96,21 @@ using MultiplyFloatsFn = void (*)(const FloatTile& tile);
 // Two terms, if there is a place for the second: scale = amax / kTwoTermSteps, q = round to even(x * (kTwoTermSteps / amax)), and x is
 // scale * (kDigits * code + second), two digits of q in base kDigits from -127 to 127. So both terms share a scale, and their integer
 // sums are added before they become floats.
+//
+// With a place for `wide` only groups that stand out have q in so many steps: those whose largest squared magnitude is at least kWideSquares
+// times the mean square of the row, since what is lost grows with it. Others have 127 steps, which is one digit, the second: their
+// first digits are zero, and kernels that look at `wide` skip those for the same sum.
 struct RoundedRow {
   int8_t* codes;
   float* scales;
   int32_t* sums;
   int8_t* second = nullptr;  // the second term's codes
   int32_t* second_sums = nullptr;
+  uint8_t* wide = nullptr;   // [k / 32], of two terms: 1 where both have digits
 };
 using RoundRowFn = void (*)(const float* x, int64_t k, const RoundedRow& to);
 constexpr float kSmallestAmax = 1e-30f;
+constexpr double kWideSquares = 8;
 constexpr int kDigits = 255, kOneTermSteps = 127, kTwoTermSteps = 127 * kDigits + 127;
 
 // u8 codes of the non-linear 4-bit tables: value + 128 (IQ4_NL, NF4) and value + 12, so that code - offset is the value.
