@@ -15,6 +15,7 @@
 #include "base/nearest_name.h"
 #include "base/random.h"
 #include "base/result.h"
+#include "base/test_no_threads.h"
 #include "base/test_shared.h"
 #include "base/threads.h"
 #include "base/user_path.h"
@@ -100,6 +101,22 @@ TEST(ThreadPool, IdlePoolUsesNoCpu) {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
   const double used = static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
   EXPECT_LT(used, 0.04) << "three spinning workers would use up to 0.15 s";
+}
+
+TEST(ThreadPool, GoesOnWithTheThreadsThatThereAre) {
+  const WithoutThreads held = TryWithoutThreads([] {
+    ThreadPool pool(4);
+    int runs = 0;
+    size_t sum = 0;
+    pool.Run([&](int worker) {
+      runs += 1 + worker;
+      pool.Barrier();
+    });
+    pool.ParallelFor(100, 3, [&](size_t begin, size_t end) { sum += end - begin; });
+    return pool.count() == 1 && runs == 1 && sum == 100;
+  });
+  if (held == WithoutThreads::kCannotTry) GTEST_SKIP() << "threads cannot be forbidden here";
+  EXPECT_EQ(held, WithoutThreads::kHeld);
 }
 
 TEST(ThreadPool, AnyAddressMayBeReadNext) {

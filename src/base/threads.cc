@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/check.h"
 
@@ -36,7 +37,12 @@ ThreadPool::ThreadPool(int count, std::span<const int> cpus) : count_(count), pl
   HONE_CHECK(count >= 1);
   threads_.reserve(count - 1);
   for (int worker = 1; worker < count; ++worker) {
-    threads_.emplace_back([this, worker] { WorkerLoop(worker); });
+    try {
+      threads_.emplace_back([this, worker] { WorkerLoop(worker); });
+    } catch (const std::system_error&) {  // a limit of processes or of memory; no worker has run anything yet
+      count_ = worker;
+      return;
+    }
     if (static_cast<size_t>(worker) < cpus.size()) Pin(threads_.back(), cpus[worker]);
   }
 }

@@ -20,7 +20,7 @@ namespace hone {
 
 class ThreadPool {
  public:
-  // `count` threads take part in each Run, the caller included. `cpus`: the thread of worker i > 0 stays on CPU cpus[i] if there
+  // `count` threads take part in each Run, the caller included; fewer, as count() tells, where no more can be started. `cpus`: the thread of worker i > 0 stays on CPU cpus[i] if there
   // is one that this process may use; the caller's thread, which is not the pool's, stays free. REQUIRES: count >= 1.
   explicit ThreadPool(int count, std::span<const int> cpus = {});
   ~ThreadPool();
@@ -60,7 +60,7 @@ class ThreadPool {
   template <typename T>
   void WaitWhile(std::atomic<T>& value, T old, std::atomic<int>& sleepers, Place* place);
 
-  const int count_;
+  int count_;
   std::vector<std::thread> threads_;
   std::vector<Place> places_;
   alignas(64) std::atomic<uint32_t> epoch_{0};      // rises by one a Run

@@ -59,8 +59,12 @@ RuntimeOwner::RuntimeOwner(const CommonFlags& flags)
 Result<std::unique_ptr<RuntimeOwner>> RuntimeOwner::Create(const CommonFlags& flags) {
   std::unique_ptr<RuntimeOwner> owner(new RuntimeOwner(flags));
   HONE_TRY(const Isa isa, ResolveIsa(owner->cpu_, flags.isa));
-  owner->threads_ = std::make_unique<ThreadPool>(flags.threads > 0 ? flags.threads : owner->cpu_.physical_cores,
-                                                 flags.pin ? std::span<const int>(owner->cpu_.core_cpus) : std::span<const int>{});
+  const int wanted = flags.threads > 0 ? flags.threads : owner->cpu_.physical_cores;
+  owner->threads_ = std::make_unique<ThreadPool>(wanted, flags.pin ? std::span<const int>(owner->cpu_.core_cpus) : std::span<const int>{});
+  if (const int count = owner->threads_->count(); count < wanted) {
+    owner->log_.Warn("{} of {} threads could be started, so all takes longer: the system limits processes (ulimit -u, the container's "
+                     "limit) or memory; --threads {} asks for no more", count, wanted, count);
+  }
   owner->runtime_ = Runtime{&owner->cpu_, isa, owner->threads_.get(), &owner->log_, &owner->clock_};
   owner->log_.Debug("{}: {} threads, kernels up to {} (CPU offers {})", owner->cpu_.brand, owner->threads_->count(),
                     IsaName(isa), IsaName(owner->cpu_.best_isa()));

@@ -1,6 +1,7 @@
 // See background_sync.h.
 #include "compress/background_sync.h"
 
+#include <system_error>
 #include <utility>
 
 namespace hone {
@@ -10,7 +11,12 @@ constexpr uint64_t kStepBytes = uint64_t{64} << 20;  // of each time
 
 }  // namespace
 
-BackgroundSync::BackgroundSync(std::function<int()> sync) : sync_(std::move(sync)), thread_([this] { Loop(); }) {}
+BackgroundSync::BackgroundSync(std::function<int()> sync) : sync_(std::move(sync)) {
+  try {
+    thread_ = std::thread([this] { Loop(); });
+  } catch (const std::system_error&) {
+  }
+}
 
 BackgroundSync::~BackgroundSync() { Stop(); }
 

@@ -12,7 +12,7 @@ namespace hone {
 
 class BackgroundSync {
  public:
-  // `sync` puts all that was written so far on the disk: 0 or an errno.
+  // `sync` puts all that was written so far on the disk: 0 or an errno. Where no thread can be started all of it waits for the end.
   explicit BackgroundSync(std::function<int()> sync);
   ~BackgroundSync();
   BackgroundSync(const BackgroundSync&) = delete;

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/test_no_threads.h"
+
 namespace hone {
 namespace {
 
@@ -69,6 +71,17 @@ TEST_F(BackgroundSyncTest, ThreadsWriteTogetherAndAnEarlyEndIsNoHarm) {
     if (turn % 2 != 0) continue;
     EXPECT_EQ(sync.Finish(), 0);
   }
+}
+
+TEST_F(BackgroundSyncTest, WithoutAThreadAllWaitsForTheEnd) {
+  const WithoutThreads held = TryWithoutThreads([this] {
+    calls_ = 0, answer_ = EIO;
+    BackgroundSync sync(Answer());
+    sync.Wrote(kMuch);
+    return sync.Finish() == EIO && calls_ == 1;
+  });
+  if (held == WithoutThreads::kCannotTry) GTEST_SKIP() << "threads cannot be forbidden here";
+  EXPECT_EQ(held, WithoutThreads::kHeld);
 }
 
 }  // namespace
