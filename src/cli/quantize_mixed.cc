@@ -73,6 +73,10 @@ Result<MixedTypes> ChooseMixedTypes(const MixedRequest& request, const TensorSou
                                            &report));
     imatrix = &*mixed.imatrix;
     mixed.notes.push_back(fmt::format("importance was collected from {} tokens", report.tokens));
+    if (!report.warnings.empty()) {
+      mixed.notes.push_back(fmt::format("{} matrices saw fewer tokens than they have columns, {} for one; more text would tell more",
+                                        report.warnings.size(), report.warnings.front()));
+    }
   }
   const std::map<std::string, DType> probes = ProbeTypes(source);
   const bool original = walk && !(*walk)->map().quantized();

@@ -221,8 +221,9 @@ double EstimateCalibration(const FolderRequest& request, const std::vector<Layer
   return seconds;
 }
 
+// `few`: experts that saw too few tokens to have their ranges searched for are named there.
 Result<FolderScales> FindScales(const FolderRequest& request, LayerWalk& walk, const CalibrationText& text,
-                                const Runtime& runtime, ProgressLine& progress) {
+                                const Runtime& runtime, ProgressLine& progress, std::vector<std::string>* few) {
   FolderScales found;
   if (request.scheme.method == "awq") {
     AwqOptions options = AwqOptionsOf(request);
@@ -233,6 +234,10 @@ Result<FolderScales> FindScales(const FolderRequest& request, LayerWalk& walk, c
       return !Interrupted();
     };
     HONE_TRY(AwqChoice choice, ChooseAwq(walk, text, options, runtime));
+    for (const LayerUnit& unit : ListLayerUnits(walk.map(), true)) {
+      if (unit.expert && choice.clips.count(unit.name) == 0)
+        few->push_back(walk.map().Find(unit.name)->file_name + ": few tokens came to it: rounded to nearest");
+    }
     found.scales = std::move(choice.scales);
     found.clips = std::move(choice.clips);
     return found;
@@ -330,8 +335,9 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     return !Interrupted();
   };
   FolderScales scales;
+  std::vector<std::string> few;
   if (scaled) {
-    HONE_TRY(scales, FindScales(request, *walk, text, runtime, progress));
+    HONE_TRY(scales, FindScales(request, *walk, text, runtime, progress, &few));
     run.scales = &scales;
   }
   KvCacheScales kv_scales;
@@ -353,6 +359,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   progress.Clear();
   Fill(plan, report, outcome);
   if (scaled) CountCalibration(text, walk->config(), &outcome->layerwise);
+  outcome->layerwise.warnings.insert(outcome->layerwise.warnings.end(), few.begin(), few.end());
   outcome->peak_rss_bytes = PeakResidentBytes();
   walk.reset();  // the layer that it holds
   if (request.measure && !Interrupted()) {

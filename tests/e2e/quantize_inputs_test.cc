@@ -109,6 +109,21 @@ TEST_F(QuantizeInputs, ExpertsOfAFolderGoEveryWay) {
   }
 }
 
+// Too little text: GPTQ's and AWQ's experts that it did not reach are rounded and listed by name, and a budget says what it was chosen by.
+TEST_F(QuantizeInputs, ExpertsThatSawLittleAreListed) {
+  HONE_NEED_SHARED(goldens, "goldens/models");
+  const std::string model = Model(goldens, "mixtral"), text = " --chunk 16 --chunks 1 --no-measure --json ";
+  for (const char* method : {"gptq", "awq --format compressed-tensors"}) {
+    ASSERT_EQ(Hone("quantize" + Quoted(model) + Quoted(folder_ + "few") + "--force --group 16 --method " + method + text), 0) << Err();
+    const std::string warnings = nlohmann::json::parse(Out())["calibration_warnings"].dump();
+    EXPECT_NE(warnings.find("block_sparse_moe.experts."), std::string::npos) << method << " " << warnings;
+    EXPECT_NE(warnings.find("rounded to nearest"), std::string::npos) << method << " " << warnings;
+    EXPECT_EQ(warnings.find("self_attn.q_proj.weight: few tokens"), std::string::npos) << warnings;
+  }
+  ASSERT_EQ(Hone("quantize" + Quoted(model) + Quoted(folder_ + "few.gguf") + "--force --size 1MiB" + text), 0) << Err();
+  EXPECT_NE(Err().find("saw fewer tokens than they have columns"), std::string::npos) << Err();
+}
+
 TEST_F(QuantizeInputs, StaleShardsAreSaid) {
   HONE_NEED_SHARED(llama, "goldens/models/llama");
   const std::string model = folder_ + "model", shards = model + "/model-0000", text = HONE_SOURCE_DIR "/assets/calibration/sample.txt";
