@@ -168,22 +168,24 @@ TEST(SmolLm2Golden, SmallerCachesStayClose) {
   }
 }
 
-// Mean negative log-likelihood of the tokens after the first.
-double MeanNll(Sequences& sequences, const std::vector<int32_t>& ids) {
+// Negative log-likelihoods of the tokens after the first.
+std::vector<double> Nlls(Sequences& sequences, const std::vector<int32_t>& ids) {
   const auto logits = sequences.Feed({{0, ids}});
-  double sum = 0;
+  std::vector<double> nlls;
   for (size_t i = 0; i + 1 < ids.size(); ++i) {
     const double top = logits[i][ArgMax(logits[i])];
     double total = 0;
     for (const float logit : logits[i]) total += std::exp(logit - top);
-    sum += std::log(total) + top - logits[i][ids[i + 1]];
+    nlls.push_back(std::log(total) + top - logits[i][ids[i + 1]]);
   }
-  return sum / static_cast<double>(ids.size() - 1);
+  return nlls;
 }
 
 // What models run by default where no BF16 tiles take over: two int8 terms. The second leaves a step 254 times smaller than the first, whose
 // errors on this file are llama.cpp's (1.8): so are the errors here, beside those of F32 arithmetic (5e-4). Perplexity of the longest
-// prompt stays within a tenth of a percent of that of exact activations.
+// prompt stays within a tenth of a percent of that of exact activations. Kernels of AVX2 have the second term in groups with large numbers
+// only: there a tenth of the squared errors of one term (rms 0.25) may be left, from which perplexity is safe (docs/kernels-matmul.md),
+// and perplexity may differ by what chance adds on so few tokens, three standard errors.
 TEST(SmolLm2Golden, TwoTermsKeepLogitsAndPerplexity) {
   HONE_NEED_SHARED(folder, "goldens/smollm2");
   HONE_NEED_SHARED(path, "models/smollm2-135m-instruct-q4_1.gguf");
@@ -196,7 +198,7 @@ TEST(SmolLm2Golden, TwoTermsKeepLogitsAndPerplexity) {
   const auto exact = LoadModel(path, machine.runtime(machine.isas().back()), {.max_rows = 900, .exact = true});
   ASSERT_NE(exact, nullptr);
   Sequences of_exact(*exact, 32);
-  const double wanted = MeanNll(of_exact, *text);
+  const std::vector<double> wanted = Nlls(of_exact, *text);
   for (const Isa isa : machine.isas()) {
     if (isa < Isa::kAvx2 || isa > Isa::kVnni) continue;
     SCOPED_TRACE(IsaName(isa));
@@ -205,10 +207,17 @@ TEST(SmolLm2Golden, TwoTermsKeepLogitsAndPerplexity) {
     Sequences sequences(*model, 96);
     Comparison comparison(folder);
     Prefill(sequences, prompts, comparison);
-    EXPECT_LE(comparison.largest, 1.8 / 254 + 5e-4);
+    const double left = isa < Isa::kVnni ? std::sqrt(0.1) : 1.0 / 254;  // of one term's errors
+    EXPECT_LE(comparison.largest, 1.8 * left + 5e-4);
+    EXPECT_LE(comparison.rms(), 0.25 * left + 5e-4);
     EXPECT_EQ(comparison.clear_equal, comparison.clear);
     Sequences alone(*model, 32);
-    EXPECT_NEAR(MeanNll(alone, *text), wanted, 1e-3);
+    const std::vector<double> nlls = Nlls(alone, *text);
+    const auto n = static_cast<double>(nlls.size());
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < nlls.size(); ++i) sum += nlls[i] - wanted[i], squares += std::pow(nlls[i] - wanted[i], 2);
+    const double chance = isa < Isa::kVnni ? 3 * std::sqrt((squares / n - sum / n * sum / n) / n) : 0;
+    EXPECT_LE(std::fabs(sum / n), 1e-3 + chance);
   }
 }
 

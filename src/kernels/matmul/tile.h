@@ -110,7 +110,7 @@ struct RoundedRow {
 };
 using RoundRowFn = void (*)(const float* x, int64_t k, const RoundedRow& to);
 constexpr float kSmallestAmax = 1e-30f;
-constexpr double kWideSquares = 8;
+constexpr double kWideSquares = 5;
 constexpr int kDigits = 255, kOneTermSteps = 127, kTwoTermSteps = 127 * kDigits + 127;
 
 // u8 codes of the non-linear 4-bit tables: value + 128 (IQ4_NL, NF4) and value + 12, so that code - offset is the value.
