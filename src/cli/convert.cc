@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "cli/unused_tensors.h"
 #include "compress/folder/rewrite_folder.h"
 #include "formats/gguf_writer.h"
 #include "formats/safetensors_writer.h"
@@ -49,7 +50,11 @@ class ConvertCommand : public Command {
     if (fs::exists(out_, ignored) && !force_) return UsageError(out_ + " exists; --force overwrites it");
     if (fs::equivalent(in_, out_, ignored)) return UsageError("IN and OUT are the same");
     HONE_TRY(const auto checkpoint, OpenModel(in_));
-    PrintWarnings("convert", *checkpoint);
+    if (out_.ends_with(".gguf")) {
+      for (const std::string& warning : WarningsAndUnused(*checkpoint, "left out")) std::fprintf(stderr, "hone convert: %s\n", warning.c_str());
+    } else {
+      PrintWarnings("convert", *checkpoint);
+    }
     if (checkpoint->tensors().empty()) return InvalidInput(checkpoint->path() + ": no weights to convert");
     const bool to_gguf = out_.ends_with(".gguf");
     progress_shown_ = flags.progress();

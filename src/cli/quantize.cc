@@ -20,6 +20,7 @@
 #include "cli/quantize_mixed.h"
 #include "cli/quantize_report.h"
 #include "cli/quantize_to_folder.h"
+#include "cli/unused_tensors.h"
 #include "compress/gguf/gptq_gguf.h"
 #include "compress/gguf/quantize_gguf.h"
 #include "compress/gguf/recipe.h"
@@ -222,7 +223,7 @@ class QuantizeCommand : public Command {
     if (mixed) HONE_RETURN_IF_ERROR(ChooseMixed(flags, runtime, job));
     HONE_TRY(job->plan, PlanQuantize(*job->source, options_, runtime));
     QuantizePlan& plan = job->plan;
-    for (const std::string& warning : checkpoint_->warnings()) plan.warnings.push_back(warning);
+    for (std::string& warning : WarningsAndUnused(*checkpoint_, "left out")) plan.warnings.push_back(std::move(warning));
     if (scheme_.method != "gptq") return {};
     HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint_));
     HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint_, flags.pre));

@@ -17,6 +17,7 @@
 #include "cli/loaded_model.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "cli/unused_tensors.h"
 #include "compress/folder/bcq_report.h"
 #include "compress/folder/folder_time.h"
 #include "compress/folder/kept_modules.h"
@@ -145,7 +146,8 @@ void CountCalibration(const CalibrationText& text, const ModelConfig& config, La
 }
 
 std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoint, const FolderPlan& plan,
-                       double seconds, const FolderReport* report, const QuantizeOutcome& outcome) {
+                       const std::vector<std::string>& warnings, double seconds, const FolderReport* report,
+                       const QuantizeOutcome& outcome) {
   nlohmann::ordered_json json = {
       {"out", request.out}, {"method", request.scheme.method}, {"format", request.scheme.format}};
   if (request.scheme.method == "rtn" || request.scheme.method == "gptq" || request.scheme.method == "awq" ||
@@ -162,7 +164,7 @@ std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoin
   json["peak_memory_bytes"] = plan.peak_memory_bytes;
   json["memory_bytes"] = request.memory_bytes;
   if (report == nullptr) json["estimated_s"] = seconds;
-  json["warnings"] = checkpoint.warnings();
+  json["warnings"] = warnings;
   if (!request.recipe.empty()) json["kept_matrices"] = plan.kept_matrices;
   if (report != nullptr) {
     json["quantize_s"] = report->quantize_s;
@@ -287,7 +289,10 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     HONE_TRY(keep, ReadKeptMatrices(lines, request.recipe, *checkpoint));
   }
   HONE_TRY(FolderPlan plan, PlanFolder(*checkpoint, *format, keep));
-  if (!flags.quiet) PrintWarnings("quantize", *checkpoint);
+  const std::vector<std::string> warnings = WarningsAndUnused(*checkpoint, "copied as they are");
+  for (const std::string& warning : warnings) {
+    if (!flags.quiet) std::fprintf(stderr, "hone quantize: %s\n", warning.c_str());
+  }
   // What calibrated methods read.
   CalibrationText text;
   std::unique_ptr<LayerWalk> walk;
@@ -314,7 +319,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     if (!gptq.options.stream_file.empty()) plan.disk_bytes += text.tokens.size() * config.width * sizeof(float);
   }
   if (request.plan_only) {
-    WriteOut(flags.json ? FolderJson(request, *checkpoint, plan, seconds, nullptr, *outcome)
+    WriteOut(flags.json ? FolderJson(request, *checkpoint, plan, warnings, seconds, nullptr, *outcome)
                         : Table(request, plan, seconds) + MemoryText(plan.peak_memory_bytes, request.memory_bytes));
   }
   HONE_RETURN_IF_ERROR(CheckPeak(plan.peak_memory_bytes, plan.peak_memory_bytes, request.memory_bytes));
@@ -369,7 +374,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     outcome->measured = true;
   }
   if (!flags.quiet) std::fputs(OutcomeText(*outcome).c_str(), stderr);
-  outcome->json = FolderJson(request, *checkpoint, plan, 0, &report, *outcome);
+  outcome->json = FolderJson(request, *checkpoint, plan, warnings, 0, &report, *outcome);
   if (flags.json) WriteOut(outcome->json);
   return kExitDone;
 }

@@ -109,6 +109,34 @@ TEST_F(QuantizeInputs, ExpertsOfAFolderGoEveryWay) {
   }
 }
 
+// Tensors that hone has no use for (layers for several tokens ahead, a tower for images) are never lost silently.
+TEST_F(QuantizeInputs, TensorsWithoutAUseAreSaid) {
+  HONE_NEED_SHARED(llama, "goldens/models/llama");
+  const std::string model = folder_ + "model", extra = "model.layers.9.eh_proj";
+  const auto whole = SafetensorsFile::OpenFolder(llama);
+  ASSERT_TRUE(whole);
+  std::vector<NamedTensor> tensors = (*whole)->tensors();
+  tensors.push_back(*(*whole)->FindTensor("model.layers.0.self_attn.q_proj.weight"));
+  tensors.back().name = extra + ".weight";
+  ASSERT_TRUE(WriteSafetensorsFolder(model, tensors, {{"format", "pt"}}, 1 << 30));
+  for (const char* file : {"config.json", "tokenizer.json", "tokenizer_config.json"}) fs::copy(llama + "/" + file, model + "/" + file);
+  const std::string out = folder_ + "out";
+  for (const std::string& command : {"quantize" + Quoted(model) + Quoted(out) + "--method rtn --group 8 --no-measure --json",
+                                     "quantize" + Quoted(model) + Quoted(out + ".gguf") + "--type Q8_0 --no-measure --json",
+                                     "convert" + Quoted(model) + Quoted(out + ".gguf") + "--force"}) {
+    ASSERT_EQ(Hone(command), 0) << Err();
+    const char* become = command.find(".gguf") == std::string::npos ? "are copied as they are: " : "are left out: ";
+    EXPECT_NE(Err().find(become + extra), std::string::npos) << command << Err();
+    if (command.find("--json") != std::string::npos) {
+      EXPECT_NE(nlohmann::json::parse(Out())["warnings"].dump().find(extra), std::string::npos) << Out();
+    }
+  }
+  EXPECT_NE(Bytes(out + "/config.json").find("\"" + extra + "\""), std::string::npos);
+  const auto made = SafetensorsFile::OpenFolder(out);
+  ASSERT_TRUE(made);
+  EXPECT_NE((*made)->FindTensor(extra + ".weight"), nullptr);
+}
+
 // Too little text: GPTQ's and AWQ's experts that it did not reach are rounded and listed by name, and a budget says what it was chosen by.
 TEST_F(QuantizeInputs, ExpertsThatSawLittleAreListed) {
   HONE_NEED_SHARED(goldens, "goldens/models");

@@ -102,6 +102,9 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
     if (linear && weight.file_name.ends_with(".weight") && quantized.count(weight.file_name) == 0)
       plan.kept_modules.push_back(Module(weight.file_name));
   }
+  for (const std::string& name : map.unused()) {  // a tower for images, layers for several tokens ahead
+    if (name.ends_with(".weight") && checkpoint.FindTensor(name)->view.shape.rank() == 2) plan.kept_modules.push_back(Module(name));
+  }
   for (const NamedTensor& tensor : checkpoint.tensors()) {
     plan.bytes_before += tensor.view.bytes();
     if (quantized.count(tensor.name) > 0) continue;
