@@ -2,6 +2,7 @@
 #include "compress/mapped_reader.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -64,6 +65,15 @@ bool MappedReader::Changed(const std::byte* from) const {
   struct stat now {};
   return mapping != nullptr && fstat(mapping->fd, &now) == 0 &&
          (now.st_size != mapping->size || now.st_mtim.tv_sec != mapping->changed_s || now.st_mtim.tv_nsec != mapping->changed_ns);
+}
+
+Result<void> MappedReader::CheckUnchanged(const Checkpoint& checkpoint) const {
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    if (Changed(tensor.view.data))
+      return InvalidInput(fmt::format("{}: the file with {} changed while it was read; start again when nobody writes to it",
+                                      checkpoint.path(), tensor.name));
+  }
+  return {};
 }
 
 void MappedReader::Read(const std::byte* from, size_t bytes, std::byte* out) const {

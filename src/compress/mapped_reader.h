@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+#include "formats/checkpoint.h"
+
 namespace hone {
 
 class MappedReader {
@@ -21,6 +24,8 @@ class MappedReader {
   void Read(const std::byte* from, size_t bytes, std::byte* out) const;
   // Whether the file that `from` is of has been written to or cut since: then what was read may be of two versions.
   bool Changed(const std::byte* from) const;
+  // An error that names a tensor whose file has: weights that were written to while they were read make a model that never was.
+  Result<void> CheckUnchanged(const Checkpoint& checkpoint) const;
   // Whether `from` is read through a descriptor.
   bool Knows(const std::byte* from) const { return Find(from) != nullptr; }
 

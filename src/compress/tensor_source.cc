@@ -42,7 +42,7 @@ class GgufSource : public TensorSource {
   }
   void Release(size_t tensor) const override { checkpoint_->Release(order_[tensor]->view); }
   const std::vector<std::pair<std::string, GgufValue>>& metadata() const override { return metadata_; }
-  const std::string& path() const override { return checkpoint_->path(); }
+  const Checkpoint& checkpoint() const override { return *checkpoint_; }
 
  private:
   std::shared_ptr<const Checkpoint> checkpoint_;
@@ -53,8 +53,9 @@ class GgufSource : public TensorSource {
 
 class FolderSource : public TensorSource {
  public:
-  FolderSource(GgufExport model, std::string path, const std::vector<std::pair<std::string, GgufValue>>& vocabulary)
-      : model_(std::move(model)), path_(std::move(path)) {
+  FolderSource(GgufExport model, std::shared_ptr<const Checkpoint> checkpoint,
+               const std::vector<std::pair<std::string, GgufValue>>& vocabulary)
+      : model_(std::move(model)), checkpoint_(std::move(checkpoint)) {
     const std::vector<TensorInfo> infos = model_.tensors();
     order_.resize(infos.size());
     std::iota(order_.begin(), order_.end(), 0);
@@ -72,11 +73,11 @@ class FolderSource : public TensorSource {
   }
   void Release(size_t tensor) const override { model_.Release(order_[tensor]); }
   const std::vector<std::pair<std::string, GgufValue>>& metadata() const override { return metadata_; }
-  const std::string& path() const override { return path_; }
+  const Checkpoint& checkpoint() const override { return *checkpoint_; }
 
  private:
   GgufExport model_;
-  std::string path_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
   std::vector<size_t> order_;
   std::vector<TensorInfo> tensors_;
   std::vector<std::pair<std::string, GgufValue>> metadata_;
@@ -94,7 +95,7 @@ Result<std::unique_ptr<TensorSource>> SourceFromFolder(
   HONE_TRY(const bool quantized, IsQuantizedFolder(*checkpoint));
   HONE_TRY(GgufExport model, GgufExport::Make(checkpoint, quantized ? std::optional(DType::kF32) : std::nullopt));
   return std::unique_ptr<TensorSource>(
-      std::make_unique<FolderSource>(std::move(model), checkpoint->path(), vocabulary));
+      std::make_unique<FolderSource>(std::move(model), std::move(checkpoint), vocabulary));
 }
 
 }  // namespace hone

@@ -24,7 +24,8 @@ class TensorSource {
   virtual void Release(size_t tensor) const = 0;  // its pages are not needed soon
   // What the file says about the model, without the keys that quantising sets anew.
   virtual const std::vector<std::pair<std::string, GgufValue>>& metadata() const = 0;
-  virtual const std::string& path() const = 0;
+  virtual const Checkpoint& checkpoint() const = 0;  // where they lie
+  const std::string& path() const { return checkpoint().path(); }
 };
 
 // The tensors of a GGUF file as they are.

@@ -13,6 +13,7 @@
 
 #include "base/random.h"
 #include "compress/gguf/block_quantizers.h"
+#include "compress/mapped_reader.h"
 #include "compress/read_matrix.h"
 #include "compress/work_file.h"
 #include "formats/gguf_writer.h"
@@ -275,6 +276,7 @@ class GgufJob {
     const std::string unverified = path_ + ".unverified";
     Result<void> verified = Verify(unverified);
     if (verified && run_.check) verified = run_.check(unverified);
+    if (const Result<void> unchanged = reader_.CheckUnchanged(source_.checkpoint()); !unchanged) verified = unchanged;
     std::error_code error, ignored;
     if (verified) fs::rename(unverified, path_, error);
     if (!verified || error) fs::remove(unverified, ignored);
@@ -521,6 +523,7 @@ class GgufJob {
   const QuantizeOptions& options_;
   const QuantizeRun& run_;
   const Runtime& runtime_;
+  const MappedReader reader_;
   QuantizeReport report_;
   uint64_t total_ = 0, done_ = 0;  // weights
   std::vector<float> input_;

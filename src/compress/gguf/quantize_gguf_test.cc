@@ -2,6 +2,7 @@
 #include "compress/gguf/quantize_gguf.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -264,6 +265,42 @@ TEST_F(QuantizeGguf, ThePlanIsWhatIsWritten) {
   EXPECT_EQ(report_->tensors.size(), 4u);
   EXPECT_GT(report_->relative_error, 0.02);
   EXPECT_LT(report_->relative_error, 0.1);
+}
+
+// Written to while it is read, before, between and after the last weight: no result, and nothing that --resume could go on with.
+TEST_F(QuantizeGguf, AModelThatChangesWhileItIsReadGivesNoResult) {
+  const std::string path = WriteModel("changing.gguf"), out = TestPath("changing_out.gguf"), whole = Quantize(*Open(path), out, Options("Q4_0"));
+  ASSERT_TRUE(report_) << whole;
+  std::filesystem::remove(out);
+  const std::string bytes = Bytes(path);
+  const auto when = [&](const std::string& stage, const std::function<void()>& change) {
+    bool done = false;
+    // Clocks of files tick slowly: written long ago.
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    return Quantize(*Open(path), out, Options("Q4_0"), {.progress = [&](const char* now, uint64_t, uint64_t) {
+                      if (!done && now == stage) done = true, change();
+                      return true;
+                    }});
+  };
+  for (const char* stage : {"quantising", "writing", "verifying"}) {
+    const std::string message = when(stage, [&] {
+      std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+      file.seekp(static_cast<std::streamoff>(bytes.size() - 2));
+      file.write("ab", 2);
+    });
+    ASSERT_FALSE(report_) << stage;
+    EXPECT_EQ(report_.error().code, ErrorCode::kInvalidInput) << stage << " " << message;
+    EXPECT_NE(message.find("changed while it was read"), std::string::npos) << stage << " " << message;
+    for (const char* end : {"", ".partial", ".partial.log", ".unverified"}) EXPECT_FALSE(std::filesystem::exists(out + end)) << stage << end;
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  // Another file under its name is another model; the one that was opened is whole.
+  const std::string replaced = when("quantising", [&] {
+    std::ofstream(path + ".new", std::ios::binary) << bytes.substr(0, 1000);
+    std::filesystem::rename(path + ".new", path);
+  });
+  ASSERT_TRUE(report_) << replaced;
+  EXPECT_TRUE(replaced == whole);
 }
 
 }  // namespace
