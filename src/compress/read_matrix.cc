@@ -67,7 +67,13 @@ bool AllFinite(DType type, std::span<const std::byte> bytes) {
                           : type == DType::kBF16 ? 0x0080008000800080 : 0;
   const uint64_t signs = type == DType::kF32 ? 0x8000000080000000 : 0x8000800080008000;
   uint64_t carried = 0;
-  for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
+  size_t at = 0;
+  for (; at + 4 * sizeof(uint64_t) <= bytes.size(); at += 4 * sizeof(uint64_t)) {
+    uint64_t some[4];
+    std::memcpy(some, bytes.data() + at, sizeof(some));
+    carried |= ((some[0] & ~signs) + lowest) | ((some[1] & ~signs) + lowest) | ((some[2] & ~signs) + lowest) | ((some[3] & ~signs) + lowest);
+  }
+  for (; at < bytes.size(); at += sizeof(uint64_t)) {
     uint64_t some = 0;
     std::memcpy(&some, bytes.data() + at, std::min(sizeof(some), bytes.size() - at));
     carried |= (some & ~signs) + lowest;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -18,6 +19,33 @@ namespace {
 namespace fs = std::filesystem;
 
 using Parts = std::vector<std::vector<std::byte>>;
+
+// The log's checksums are CRC-32C as it is defined, a bit at a time, however long a piece is and however it came.
+TEST(WorkFile, ChecksumsAreThoseOfTheDefinition) {
+  const std::string path = TestPath("checksums");
+  std::vector<std::byte> bytes(10000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i * 31 >> 5);
+  std::string wanted;
+  const auto work = WorkFile::Open(path, 1, false);
+  ASSERT_TRUE(work);
+  for (const size_t size : {0u, 1u, 7u, 8u, 9u, 1024u, 3071u, 3072u, 3073u, 6143u, 6144u, 9999u, 10000u}) {
+    const std::span<const std::byte> piece(bytes.data(), size);
+    const size_t cut = size / 3;
+    ASSERT_TRUE((*work)->Append(piece.first(cut)) && (*work)->Append(piece.subspan(cut)) && (*work)->EndPiece());
+    uint32_t state = ~0u;
+    for (const std::byte byte : piece) {
+      state ^= static_cast<uint32_t>(byte);
+      for (int bit = 0; bit < 8; ++bit) state = state >> 1 ^ (state & 1 ? 0x82f63b78u : 0);
+    }
+    char line[32];
+    std::snprintf(line, sizeof(line), "%zu %08x\n", size, ~state);
+    wanted += line;
+  }
+  std::ifstream in(path + ".log");
+  const std::string log{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_EQ(log.substr(log.find('\n') + 1), wanted);
+  (*work)->Remove();
+}
 
 class PlacedWorkFile : public testing::Test {
  protected:

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "compress/folder/block_comparison.h"
 #include "compress/folder/linear_format.h"
 #include "compress/numbers/codebooks.h"
 
@@ -45,13 +46,17 @@ class Bitsandbytes4 : public LinearFormat {
     std::vector<float> largest(out[1].size());
     const std::span<uint8_t> packed(reinterpret_cast<uint8_t*>(out[0].data()), out[0].size());
     const int64_t band = kAbsmaxBlock / std::gcd(m.columns, int64_t{kAbsmaxBlock});  // rows of whole blocks
+    static thread_local BlockComparison mine;
+    BlockComparison* const compared = m.deviation != nullptr ? &mine : nullptr;
+    if (compared != nullptr) compared->Begin(m.rows * m.columns, kAbsmaxBlock, band * m.columns);
     threads.ParallelFor(static_cast<size_t>(m.rows), static_cast<size_t>(band), [&](size_t begin, size_t end) {
       std::vector<float> place(static_cast<size_t>(band * m.columns));
       for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end); r += band) {
         const int64_t count = std::min(band, static_cast<int64_t>(end) - r), n = count * m.columns, at = r * m.columns;
-        QuantizeCodebook4(codebook_, {m.Rows(r, count, place.data()), static_cast<size_t>(n)}, kAbsmaxBlock, *slices_,
-                          packed.subspan(at / 2, (n + 1) / 2),
-                          std::span(largest).subspan(at / kAbsmaxBlock, (n + kAbsmaxBlock - 1) / kAbsmaxBlock));
+        const std::span<const float> x(m.Rows(r, count, place.data()), static_cast<size_t>(n));
+        const std::span<float> scales = std::span(largest).subspan(at / kAbsmaxBlock, (n + kAbsmaxBlock - 1) / kAbsmaxBlock);
+        QuantizeCodebook4(codebook_, x, kAbsmaxBlock, *slices_, packed.subspan(at / 2, (n + 1) / 2), scales);
+        if (compared != nullptr) compared->Add(r / band, x, out[0].data() + at / 2, CodebookValues(codebook_).data(), scales, *slices_);
       }
     });
     const DoubleQuantized absmax = QuantizeAbsmax(largest, *slices_);
@@ -67,7 +72,19 @@ class Bitsandbytes4 : public LinearFormat {
         name(), kAbsmaxBlock, TorchName(m.dtype), m.rows, m.columns, kNestedAbsmaxBlock, static_cast<double>(absmax.offset));
     state.resize(kStateBytes, ' ');
     std::memcpy(out[5].data(), state.data(), state.size());
+    if (compared == nullptr) return;
+    const std::vector<std::span<const std::byte>> written(out.begin(), out.end());
+    std::vector<float> place, back;
+    *m.deviation = compared->Finish(largest, absmax, [&](int64_t index) {
+      const int64_t first = index * band, count = std::min(band, m.rows - first), n = count * m.columns;
+      place.resize(static_cast<size_t>(n)), back.resize(place.size());
+      Deviation rows;
+      Decode(written, m.rows, m.columns, m.dtype, first, count, back.data());
+      slices_->compare(back.data(), m.Rows(first, count, place.data()), n, &rows.error, &rows.power, &rows.largest);
+      return rows.largest;
+    });
   }
+  bool compares() const override { return true; }
   void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType, int64_t first,
               int64_t count, float* w) const override {
     const std::string_view state(reinterpret_cast<const char*>(out[5].data()), out[5].size());

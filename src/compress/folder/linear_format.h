@@ -35,6 +35,11 @@ struct LinearScheme {
   bool static_activations = false;  // smoothquant: one scale of activations a layer, in the file
 };
 
+// Weights as a reader gets them against the original: sums of squares of the difference and of the original, the largest difference.
+struct Deviation {
+  double error = 0, power = 0, largest = 0;
+};
+
 struct LinearWeight {
   const float* w = nullptr;  // [rows, columns]; nullptr: only `read` gives them
   int64_t rows = 0, columns = 0;
@@ -46,6 +51,8 @@ struct LinearWeight {
   // Called, where set and the format does so, as soon as the outputs hold these rows as Decode gives them; thread-safe.
   // `read`: the rows where they are at hand, or else nullptr.
   std::function<void(int64_t first, int64_t count, const float* read)> made = nullptr;
+  // Set, where there is one and the format compares(), to all that Decode gives against this weight.
+  Deviation* deviation = nullptr;
 
   // These rows: where they lie, or read into `place`.
   const float* Rows(int64_t first, int64_t count, float* place) const {
@@ -81,6 +88,8 @@ class LinearFormat {
   virtual bool wants_zeros() const { return false; }
   // Whether it calls LinearWeight::made, for every row once.
   virtual bool tells_rows() const { return false; }
+  // Whether it sets LinearWeight::deviation: for formats that know no row before the last one is read.
+  virtual bool compares() const { return false; }
   // The same from codes. REQUIRES: takes_codes().
   virtual bool takes_codes() const { return false; }
   virtual DType scale_type(DType dtype) const { return dtype; }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "base/random.h"
 #include "base/test_shared.h"
@@ -215,6 +216,75 @@ TEST(LinearFormat, RowsThatAreMadeCanBeRead) {
     }
   }
   EXPECT_EQ(told_by, 12);
+}
+
+// What a format says of itself, found before its scales are stored, against a plain decoding of what it wrote: hostile tensors.
+TEST(LinearFormat, WhatIsToldOfCodesIsWhatTheyDecodeTo) {
+  Rng rng(17);
+  const auto draw = [&] { return static_cast<float>(rng.Below(1u << 20)) / (1 << 19) - 1; };
+  struct Case {
+    const char* name;
+    int64_t rows, columns;
+    std::function<float(int64_t i)> weight;
+  };
+  const auto even = [&](float scale) { return [&, scale](int64_t) { return scale * draw(); }; };
+  const Case cases[] = {
+      {"plain", 64, 256, even(0.02f)},
+      {"two weights", 1, 2, even(1)},
+      {"two weights, a column", 2, 1, even(1)},
+      {"less than a block", 3, 14, even(0.5f)},
+      {"odd rows", 34, 35, even(0.5f)},
+      {"odd rows, many", 130, 77, even(3)},
+      {"a last block of two", 33, 130, even(0.1f)},
+      {"zeros", 16, 128, [](int64_t) { return 0.0f; }},
+      {"zeros of both signs", 16, 128, [](int64_t i) { return i % 2 == 0 ? 0.0f : -0.0f; }},
+      {"zero blocks", 40, 192, [&](int64_t i) { return i / 64 % 3 == 0 ? 0.0f : draw(); }},
+      {"one weight of many", 40, 192, [](int64_t i) { return i == 777 ? -3.0f : 0.0f; }},
+      {"all alike", 16, 128, [](int64_t) { return 0.7f; }},
+      {"codes exactly", 16, 128, [](int64_t i) { return i % 64 == 0 ? 1.0f : i % 2 == 0 ? 0.0f : -1.0f; }},
+      {"one block a million times the others", 32, 256, [&](int64_t i) { return (i / 64 == 50 ? 1e6f : 1.0f) * draw(); }},
+      {"one block a million times less", 32, 256, [&](int64_t i) { return (i / 64 == 50 ? 1e-6f : 1.0f) * draw(); }},
+      {"huge", 32, 256, even(1e37f)},
+      {"squares beyond floats", 32, 256, even(1e25f)},
+      {"tiny", 32, 256, even(1e-25f)},
+      {"subnormal", 32, 256, even(1e-39f)},
+      {"the least there is", 32, 64, [&](int64_t i) { return i % 7 == 0 ? 1e-45f : 0.0f; }},
+      {"all magnitudes", 64, 256, [&](int64_t i) { return std::ldexp(draw(), static_cast<int>(i / 64 % 250) - 125); }},
+      {"tails", 64, 256, [&](int64_t) { return std::pow(draw(), 9.0f); }}};
+  const CpuFacts facts = ReadCpuFacts();
+  for (const Case& c : cases) {
+    std::vector<float> w(static_cast<size_t>(c.rows * c.columns));
+    for (size_t i = 0; i < w.size(); ++i) w[i] = c.weight(static_cast<int64_t>(i));
+    for (const char* method : {"nf4", "fp4"}) {
+      Deviation first;
+      for (const Isa isa : AllIsas()) {
+        if (!facts.Supports(isa)) continue;
+        const std::string name = std::string(c.name) + ", " + method + ", " + std::string(IsaName(isa));
+        const auto format = MakeLinearFormat({method, "bitsandbytes"}, isa);
+        ASSERT_TRUE(format && (*format)->compares() && (*format)->Check(c.rows, c.columns)) << name;
+        LinearWeight weight{w.data(), c.rows, c.columns, DType::kF32};
+        const Encoded alone = Encode(**format, "m", weight);
+        Deviation told;
+        weight.deviation = &told;
+        const Encoded got = Encode(**format, "m", weight);
+        EXPECT_EQ(got.bytes, alone.bytes) << name;
+        std::vector<float> back(w.size());
+        (*format)->Decode(got.spans(), c.rows, c.columns, DType::kF32, 0, c.rows, back.data());
+        Deviation plain;
+        for (size_t i = 0; i < w.size(); ++i) {
+          const double e = double{back[i]} - w[i];
+          plain.error += e * e, plain.power += double{w[i]} * w[i], plain.largest = std::max(plain.largest, std::fabs(e));
+        }
+        EXPECT_EQ(told.largest, plain.largest) << name;
+        EXPECT_NEAR(told.power, plain.power, 2e-6 * plain.power) << name;
+        // Sums of floats, of weights that decoding rounds to floats.
+        EXPECT_NEAR(told.error, plain.error, 2e-6 * (plain.error + std::sqrt(plain.error * plain.power)) + 1e-14 * plain.power) << name;
+        if (isa == Isa::kScalar) first = told;
+        EXPECT_EQ(told.error, first.error) << name;
+        EXPECT_EQ(told.power, first.power) << name;
+      }
+    }
+  }
 }
 
 TEST(LinearFormat, PackedWords) {

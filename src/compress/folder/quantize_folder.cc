@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -35,6 +36,8 @@
 
 namespace hone {
 namespace {
+
+constexpr int kLanes = 4;
 
 Result<WeightMap> MapWeights(const Checkpoint& checkpoint) {
   HONE_TRY(const Family* family, FindFamily(checkpoint));
@@ -68,6 +71,7 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
   FolderPlan plan;
   std::string refused;
   uint64_t largest = 0;
+  std::set<uint64_t> sizes;
   for (const LayerUnit& linear : linears) {
     if (keep.count(linear.name) > 0) {
       plan.kept_matrices.push_back(linear.name);
@@ -91,6 +95,7 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
       tensor.bytes += info.bytes();
     largest = std::max<uint64_t>(largest, static_cast<uint64_t>(view.shape.elements()));
     plan.bytes += tensor.bytes;
+    sizes.insert(tensor.bytes);
     plan.tensors.push_back(std::move(tensor));
   }
   if (!refused.empty()) return Unsupported(checkpoint.path() + ": these layers do not fit the format:" + refused);
@@ -112,7 +117,8 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
     ++plan.kept;
   }
   plan.disk_bytes = plan.bytes + (uint64_t{16} << 20);
-  plan.peak_memory_bytes = (uint64_t{64} << 20) + largest * 7;  // F32, codes, the packed tensors
+  // F32, codes, the packed tensors; or packed tensors alone in several lanes.
+  plan.peak_memory_bytes = (uint64_t{64} << 20) + std::max(largest * 7, kLanes * std::accumulate(sizes.begin(), sizes.end(), uint64_t{0}));
   return plan;
 }
 
@@ -120,7 +126,6 @@ namespace {
 
 constexpr int64_t kWindowBytes = int64_t{1} << 17;
 constexpr uint64_t kKeptBytes = uint64_t{8} << 20, kKeptStep = uint64_t{1} << 20;
-constexpr int kLanes = 4;
 
 class FolderJob {
  public:
@@ -148,7 +153,7 @@ class FolderJob {
     report_.resumed_tensors = work->pieces().size();
     Result<void> made = Make(*work);
     if (made) made = work->Sync();
-    if (made) made = CheckUnchanged();
+    if (made) made = reader_.CheckUnchanged(checkpoint_);
     if (made) made = Name();
     if (!made && made.error().code == ErrorCode::kInvalidInput) work->Remove();  // no resuming helps
     HONE_RETURN_IF_ERROR(made);
@@ -257,16 +262,15 @@ class FolderJob {
     return std::max<int64_t>(1, kWindowBytes / static_cast<int64_t>(view.row_bytes()) / together) * together;
   }
 
-  struct RowError {
-    double error = 0, power = 0, largest = 0;  // sums of squares
-  };
   // Threads that go through one matrix after the other by themselves.
   struct Lane {
     explicit Lane(int threads) : pool(threads) {}
     ThreadPool pool;
     std::vector<float> w;  // the matrix at hand, where it is needed whole
-    std::vector<std::vector<std::byte>> outputs;
-    std::vector<RowError> errors;  // as the matrix's rows
+    // Of matrices of these sizes: what grows is cleared first, so each keeps its own.
+    std::map<std::vector<uint64_t>, std::vector<std::vector<std::byte>>> room;
+    std::span<std::vector<std::byte>> outputs;  // of the matrix at hand
+    std::vector<Deviation> errors;  // as the matrix's rows, or all in the first
     double verify_s = 0;
   };
 
@@ -470,16 +474,6 @@ class FolderJob {
     return stat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
   }
 
-  // Weights that were written to while they were read make a model that never was.
-  Result<void> CheckUnchanged() const {
-    for (const NamedTensor& tensor : checkpoint_.tensors()) {
-      if (reader_.Changed(tensor.view.data))
-        return InvalidInput(fmt::format("{}: the file with {} changed while it was read; start again when nobody writes to it",
-                                        checkpoint_.path(), tensor.name));
-    }
-    return {};
-  }
-
   // Everything that the file holds.
   Result<void> Make(WorkFile& work) {
     if (format_.needs_shared_amax()) HONE_RETURN_IF_ERROR(FindSharedAmax());
@@ -558,10 +552,14 @@ class FolderJob {
 
   Result<void> MakeMatrix(size_t index, WorkFile& work, Lane& lane) {
     const std::vector<TensorInfo> infos = Outputs(plan_.tensors[index]);
-    lane.outputs.resize(infos.size());
-    for (size_t i = 0; i < infos.size(); ++i) {
+    std::vector<uint64_t> sizes;
+    for (const TensorInfo& info : infos) sizes.push_back(info.bytes());
+    auto& room = lane.room[sizes];
+    room.resize(sizes.size());
+    lane.outputs = room;
+    for (size_t i = 0; i < sizes.size(); ++i) {
       if (format_.wants_zeros()) lane.outputs[i].clear();  // or else what is there will be overwritten
-      lane.outputs[i].resize(infos[i].bytes());
+      lane.outputs[i].resize(sizes[i]);
     }
     lane.errors.assign(static_cast<size_t>(plan_.tensors[index].rows), {});
     const bool here = index < made_before_;
@@ -586,7 +584,7 @@ class FolderJob {
   // Ranges that are not simply least to largest are found in whole matrices of codes.
   bool ByCodes() const { return scheme_.method == "awq" || scheme_.clip != Clip::kMinMax; }
   bool NeedsWhole() const { return ByCodes() || !format_.reads_rows(); }
-  bool ComparesAsItGoes() const { return !ByCodes() && format_.tells_rows(); }
+  bool ComparesAsItGoes() const { return !ByCodes() && (format_.tells_rows() || format_.compares()); }
 
   Result<void> Quantize(const FolderTensor& tensor, Lane& lane) const {
     if (NeedsWhole()) HONE_RETURN_IF_ERROR(Load(tensor, lane));
@@ -600,7 +598,9 @@ class FolderJob {
     weight.read = [&rows](int64_t first, int64_t count, float* place) { rows.Read(first, count, place); };
     if (format_.needs_shared_amax()) weight.shared_amax = amax_.at(InputOf(tensor));
     if (scheme_.static_activations) weight.input_amax = run_.scales->largest_inputs.at(InputOf(tensor));
-    if (ComparesAsItGoes()) {
+    if (format_.compares()) {
+      weight.deviation = &lane.errors.front();
+    } else if (ComparesAsItGoes()) {
       weight.made = [&](int64_t first, int64_t count, const float* read) { CompareRows(tensor, lane, rows, first, count, read); };
     }
     format_.Encode(weight, lane.outputs, lane.pool);
@@ -666,7 +666,7 @@ class FolderJob {
       } else {
         read += tensor.columns;
       }
-      RowError& sums = lane.errors[row];
+      Deviation& sums = lane.errors[row];
       slices_.compare(back, w, tensor.columns, &sums.error, &sums.power, &sums.largest);
     });
   }
@@ -687,7 +687,7 @@ class FolderJob {
   // Of all rows, in their order. An error if the format cannot hold the matrix.
   Result<void> TakeErrors(size_t index, const Lane& lane) {
     double error = 0, power = 0, largest = 0;
-    for (const RowError& row : lane.errors) error += row.error, power += row.power, largest = std::max(largest, row.largest);
+    for (const Deviation& row : lane.errors) error += row.error, power += row.power, largest = std::max(largest, row.largest);
     if (!std::isfinite(error)) {
       return InvalidInput(fmt::format("{}: {} has weights too large for the format's scales", checkpoint_.path(),
                                       plan_.tensors[index].name));

@@ -124,6 +124,31 @@ TEST_F(QuantizeFolderTest, AStoppedJobGoesOnToTheSameBytes) {
   }
 }
 
+// What a report says of matrices that it compared while they were made, and what the next run says when it decodes the file.
+TEST_F(QuantizeFolderTest, AReportIsThatOfWhatTheFileHolds) {
+  HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
+  const LinearScheme schemes[] = {{"nf4", "bitsandbytes"}, {"fp4", "bitsandbytes"}, {"llm-int8", "bitsandbytes"},
+                                  {"rtn", "gptq", 4, 32, true}, {"rtn", "awq", 4, 32, false}, {"nvfp4", "compressed-tensors"}};
+  const std::string whole = Fresh("reported_whole"), path = Fresh("reported");
+  for (const LinearScheme& scheme : schemes) {
+    fs::remove_all(whole), fs::remove_all(path);
+    const auto fresh = Quantize(base, scheme, whole);
+    int calls = 0;
+    ASSERT_FALSE(Quantize(base, scheme, path, {.progress = [&](const char*, uint64_t, uint64_t) { return calls++ < 14; }}));
+    const auto read = Quantize(base, scheme, path, {.resume = true});
+    ASSERT_TRUE(fresh && read) << scheme.method;
+    ASSERT_EQ(read->resumed_tensors, 14u);
+    EXPECT_EQ(fresh->max_error, read->max_error) << scheme.method;
+    for (size_t i = 0; i < 14; ++i) {
+      EXPECT_GT(read->relative_error[i], 0);
+      EXPECT_NEAR(fresh->relative_error[i], read->relative_error[i], 1e-6 * read->relative_error[i]) << scheme.method;
+      EXPECT_NEAR(fresh->power[i], read->power[i], 1e-6 * read->power[i]) << scheme.method;
+    }
+    EXPECT_NEAR(fresh->overall_error, read->overall_error, 1e-6 * read->overall_error) << scheme.method;
+    EXPECT_TRUE(Bytes(path + "/model.safetensors") == Bytes(whole + "/model.safetensors"));
+  }
+}
+
 // The file moves into the folder that gets the name: killed before, between and after, and with other things in the way.
 TEST_F(QuantizeFolderTest, AJobKilledWhileItsFolderGetsItsNameGoesOn) {
   HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");

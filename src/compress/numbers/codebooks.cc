@@ -7,8 +7,6 @@
 namespace hone {
 namespace {
 
-constexpr int kNestedBlock = 256;
-
 // Codes in rising order of value, and the midpoints between neighbours.
 struct Ladder {
   std::array<uint8_t, 16> code;
@@ -141,8 +139,7 @@ DoubleQuantized QuantizeAbsmax(std::span<const float> absmax, const Slices& slic
 
 std::vector<float> DequantizeAbsmax(const DoubleQuantized& absmax) {
   std::vector<float> out(absmax.codes.size());
-  for (size_t i = 0; i < out.size(); ++i)
-    out[i] = DynamicMap()[absmax.codes[i]] * absmax.nested_absmax[i / kNestedBlock] + absmax.offset;
+  for (size_t i = 0; i < out.size(); ++i) out[i] = AbsmaxOf(DynamicMap(), absmax, i);
   return out;
 }
 

@@ -28,13 +28,18 @@ void QuantizeCodebook4(Codebook4 codebook, std::span<const float> x, int block, 
                        std::span<uint8_t> packed, std::span<float> absmax);
 void DequantizeCodebook4(Codebook4 codebook, const Codebook4Tensor& tensor, int block, std::span<float> out);
 
-// absmax in blocks of 256 under the dynamic map, the mean taken off first.
+// absmax in blocks of kNestedBlock under the dynamic map, the mean taken off first.
+constexpr int kNestedBlock = 256;
 struct DoubleQuantized {
   std::vector<uint8_t> codes;
   std::vector<float> nested_absmax;
   float offset = 0;
 };
 DoubleQuantized QuantizeAbsmax(std::span<const float> absmax, const Slices& slices = kSlicesV2);
+// The scale of a block as a reader has it; map: DynamicMap().
+inline float AbsmaxOf(const std::array<float, 256>& map, const DoubleQuantized& absmax, size_t block) {
+  return map[absmax.codes[block]] * absmax.nested_absmax[block / kNestedBlock] + absmax.offset;
+}
 std::vector<float> DequantizeAbsmax(const DoubleQuantized& absmax);
 
 // LLM.int8(): a row as round(127 x / absmax). Entries of at least `threshold` (> 0) are left out of absmax and clip.

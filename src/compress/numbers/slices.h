@@ -14,6 +14,11 @@ namespace hone {
 
 enum class Isa;
 
+// Of a block of codes, with e = x / s - v for each weight x, its code's value v and the block's scale s: sums of e v and of v^2.
+struct CodeSums {
+  float product = 0, power = 0;
+};
+
 struct Slices {
   // All of x is finite.
   bool (*finite)(const float* x, int64_t n);
@@ -54,6 +59,10 @@ struct Slices {
   void (*unpack)(const std::byte* packed, int64_t n, int bits, uint8_t* codes);
   // Sums of (a - b)^2 and of b^2 in double, and the largest |a - b|, added to what is there.
   void (*compare)(const float* a, const float* b, int64_t n, double* errors, double* power, double* largest);
+  // Codes as look_up takes them, the first in the high half, with x: the sums of each block; the sum of (x - s v)^2 is added to
+  // *errors, *largest becomes the largest |x - s v| if that is more. REQUIRES: blocks of a multiple of 16; scales 0, or 2^-40 to 2^40.
+  void (*compare_codes)(const float* x, const std::byte* packed, int64_t blocks, int64_t block, const float* values, const float* scales,
+                        CodeSums* sums, double* errors, double* largest);
 };
 
 extern const Slices kSlicesV2, kSlicesAvx2, kSlicesAvx512;

@@ -420,6 +420,15 @@ void FromE4m3(const std::byte* codes, int64_t n, float scale, float* x) {
   });
 }
 
+#if HONE_LANES == 16
+// Codes of four bits in eight bytes, one a lane, below bits that a lookup leaves out: each byte in 64 bits, and again in their upper
+// half, shifted.
+inline __m512i FourBits(const std::byte* packed, __m512i shifts) {
+  const __m512i pairs = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(packed)));
+  return _mm512_srlv_epi32(_mm512_or_si512(pairs, _mm512_slli_epi64(pairs, 32)), shifts);
+}
+#endif
+
 void LookUp(const std::byte* packed, int64_t blocks, int64_t block, const float* values, bool high_first, const float* scales,
             float* x) {
 #if HONE_LANES == 16
@@ -430,12 +439,7 @@ void LookUp(const std::byte* packed, int64_t blocks, int64_t block, const float*
     int64_t i = 0;
 #if HONE_LANES == 16
     const __m512 all = _mm512_mul_ps(unscaled, _mm512_set1_ps(scales[b]));
-    for (; i + 16 <= block; i += 16) {
-      // Each byte in 64 bits, and again in their upper half; the lookup takes the four bits that are left after the shift.
-      __m512i pairs = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(packed + i / 2)));
-      pairs = _mm512_srlv_epi32(_mm512_or_si512(pairs, _mm512_slli_epi64(pairs, 32)), shifts);
-      _mm512_storeu_ps(x + i, _mm512_permutexvar_ps(pairs, all));
-    }
+    for (; i + 16 <= block; i += 16) _mm512_storeu_ps(x + i, _mm512_permutexvar_ps(FourBits(packed + i / 2, shifts), all));
 #endif
     for (; i < block; i += 2) {
       const int pair = static_cast<int>(packed[i / 2]);
@@ -559,6 +563,67 @@ void Compare(const float* a, const float* b, int64_t n, double* errors, double* 
     *power += wanted * wanted;
     *largest = magnitude > *largest ? magnitude : *largest;
   }
+}
+
+// Four of sixteen floats.
+template <int quarter>
+inline __m128 Quarter(const Floats* sixteen) {
+#if HONE_LANES == 16
+  return _mm512_extractf32x4_ps((__m512)sixteen[0], quarter);
+#elif HONE_LANES == 8
+  return _mm256_extractf128_ps((__m256)sixteen[quarter / 2], quarter % 2);
+#else
+  return (__m128)sixteen[quarter];
+#endif
+}
+inline __m128 SumsOfFour(const Floats* sixteen) {
+  return _mm_add_ps(_mm_add_ps(Quarter<0>(sixteen), Quarter<2>(sixteen)), _mm_add_ps(Quarter<1>(sixteen), Quarter<3>(sixteen)));
+}
+
+// Sixteen sums here too; those of errors go on over some blocks.
+void CompareCodes(const float* x, const std::byte* packed, int64_t blocks, int64_t block, const float* values, const float* scales,
+                  CodeSums* sums, double* errors, double* largest) {
+  constexpr int kSums = 16, kParts = kSums / kLanes;
+  constexpr int64_t kBlocksASum = 32;
+#if HONE_LANES == 16
+  const __m512 all = _mm512_loadu_ps(values);
+  const __m512i shifts = _mm512_set1_epi64(int64_t{4});
+#endif
+  Floats most[kParts] = {};
+  for (int64_t b = 0; b < blocks;) {
+    Floats error[kParts] = {};
+    for (const int64_t stop = b + kBlocksASum < blocks ? b + kBlocksASum : blocks; b < stop; ++b) {
+      Floats product[kParts] = {}, power[kParts] = {};
+      for (int64_t i = 0; i < block; i += kSums, x += kSums, packed += kSums / 2) {
+        Floats value[kParts];
+#if HONE_LANES == 16
+        value[0] = (Floats)_mm512_permutexvar_ps(FourBits(packed, shifts), all);
+#else
+        for (int j = 0; j < kSums; j += 2) {
+          const int pair = static_cast<int>(packed[j / 2]);
+          value[j / kLanes][j % kLanes] = values[pair >> 4];
+          value[j / kLanes][j % kLanes + 1] = values[pair & 15];
+        }
+#endif
+        for (int part = 0; part < kParts; ++part) {
+          Floats w;
+          std::memcpy(&w, x + part * kLanes, sizeof(w));
+          const Floats v = value[part], e = w - v * scales[b];
+          error[part] += e * e;
+          product[part] += e * v;
+          power[part] += v * v;
+          most[part] = Most(Abs(e), most[part]);
+        }
+      }
+      __m128 both = _mm_hadd_ps(SumsOfFour(product), SumsOfFour(power));
+      both = _mm_hadd_ps(both, both);
+      float two[4];
+      _mm_storeu_ps(two, both);
+      sums[b] = {scales[b] > 0 ? two[0] / scales[b] : 0, two[1]};
+    }
+    for (int j = 0; j < kSums; ++j) *errors += error[j / kLanes][j % kLanes];
+  }
+  for (int j = 0; j < kSums; ++j) *largest = most[j / kLanes][j % kLanes] > *largest ? most[j / kLanes][j % kLanes] : *largest;
 }
 
 }  // namespace

@@ -161,6 +161,47 @@ TEST_P(SlicesTest, RangesCountsAndComparisons) {
   }
 }
 
+TEST_P(SlicesTest, CodesAreComparedAsTheDefinition) {
+  float values[16];
+  for (int i = 0; i < 16; ++i) values[i] = static_cast<float>(i - 7) / 8.1f;
+  for (const int64_t block : {16, 64, 80}) {
+    for (const int64_t blocks : {1, 2, 31, 32, 33, 100}) {
+      std::vector<float> x(blocks * block), scales(blocks);
+      std::vector<std::byte> packed(x.size() / 2);
+      for (std::byte& pair : packed) pair = static_cast<std::byte>(rng_.Below(256));
+      for (int64_t b = 0; b < blocks; ++b) {
+        scales[b] = b % 5 == 3 ? 0 : std::ldexp(1.0f + static_cast<float>(rng_.Below(1000)) / 1000, static_cast<int>(rng_.Below(80)) - 40);
+        for (int64_t i = b * block; i < (b + 1) * block; ++i)
+          x[i] = scales[b] * (static_cast<float>(rng_.Below(1u << 20)) / (1 << 19) - 1);
+      }
+      std::vector<CodeSums> sums(blocks), first_sums(blocks);
+      double errors = 0, largest = 0, first_errors = 0, first_largest = 0, wanted_errors = 0, wanted_largest = 0;
+      slices().compare_codes(x.data(), packed.data(), blocks, block, values, scales.data(), sums.data(), &errors, &largest);
+      kSlicesV2.compare_codes(x.data(), packed.data(), blocks, block, values, scales.data(), first_sums.data(), &first_errors,
+                              &first_largest);
+      EXPECT_EQ(errors, first_errors);
+      EXPECT_EQ(largest, first_largest);
+      for (int64_t b = 0; b < blocks; ++b) {
+        EXPECT_EQ(sums[b].product, first_sums[b].product);
+        EXPECT_EQ(sums[b].power, first_sums[b].power);
+        double product = 0, power = 0;
+        for (int64_t i = b * block; i < (b + 1) * block; ++i) {
+          const int pair = static_cast<int>(packed[i / 2]);
+          const double s = scales[b], v = values[i % 2 == 0 ? pair >> 4 : pair & 15], e = x[i] - s * v;
+          wanted_errors += e * e;
+          wanted_largest = std::max(wanted_largest, std::fabs(e));
+          product += s > 0 ? e * v / s : 0;
+          power += v * v;
+        }
+        EXPECT_NEAR(sums[b].product, product, 1e-5 * static_cast<double>(block));
+        EXPECT_NEAR(sums[b].power, power, 1e-5 * power);
+      }
+      EXPECT_NEAR(errors, wanted_errors, 1e-5 * wanted_errors);
+      EXPECT_NEAR(largest, wanted_largest, 1e-6 * wanted_largest);
+    }
+  }
+}
+
 TEST_P(SlicesTest, ReadsAndLooksUpAsTheDefinitions) {
   for (const int64_t n : kLengths) {
     std::vector<float> x = Numbers(n), back(n);

@@ -5,6 +5,7 @@
 namespace hone {
 
 const Slices kSlicesV2 = {Finite,     FromBf16,   Range,           Round,    RoundIn, RoundToBytes, ToE4m3, Largest, ToE2m1,
-                              CountBelow, ToCodebook, ToNearest,       Dequantize, DequantizeBytes, FromE4m3, LookUp, PackCodes, UnpackCodes, Compare};
+                              CountBelow, ToCodebook, ToNearest,       Dequantize, DequantizeBytes, FromE4m3, LookUp, PackCodes, UnpackCodes, Compare,
+                              CompareCodes};
 
 }  // namespace hone
