@@ -90,7 +90,7 @@ struct Format {
 // Adds products of 16 bits. Compilers would add in another order, for which they keep products in memory.
 inline __m256i AddNarrow(__m256i sum, __m256i products) {
   sum = _mm256_add_epi16(sum, products);
-  asm("" : "+x"(sum));
+  asm volatile("" : "+x"(sum));
   return sum;
 }
 
@@ -182,12 +182,14 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
 }
 
 // The integer sums of a scale's quads for one row and all columns of kPanels panels. A pair of quads is unpacked and multiplied at once: a
-// broadcast of x serves all columns, and no codes are kept. x: the terms, the last digits first.
+// broadcast of x serves all columns, and no codes are kept. `high` is x's first term, `low` the second or only one.
 template <typename F, int kPanels, int kTerms>
-inline void SumsOfRow(const uint8_t* codes, int64_t panel_bytes, int part, const int8_t* const x[2], int32_t init, __m256i* sum) {
+inline void SumsOfRow(const uint8_t* codes, int64_t panel_bytes, int part, const int8_t* low, const int8_t* high, int32_t init, __m256i* sum) {
   constexpr int kBlocks = 2 * kPanels, kPairs = F::kGroup / 8;
   constexpr int kReach = F::kBits <= 4 ? 4 : F::kBits == 5 ? 2 : 1, kChain = kReach < kPairs ? kReach : kPairs;
   const __m256i factor[2] = {_mm256_set1_epi16(1), _mm256_set1_epi16(kDigits)};
+  asm volatile("" : "+r"(codes), "+r"(low));  // or compilers make what one and two terms share before they branch, and keep it in memory
+  const int8_t* const x[2] = {low, high};
   for (int b = 0; b < kBlocks; ++b) sum[b] = F::kBits == 8 ? _mm256_setzero_si256() : _mm256_set1_epi32(init);
 #pragma GCC unroll 4
   for (int first = 0; first < kPairs; first += kChain) {
@@ -239,12 +241,12 @@ inline void Row(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes,
       const uint8_t* codes = chunk + g * F::kGroupBytes;
       AskAhead(t.ahead, kPanels * F::kChunkBytes / F::kGroups);
       for (int part = 0; part < kParts; ++part) {
-        const int8_t* const x[2] = {at.x + last_codes + part * F::kGroup, at.x + part * F::kGroup};
+        const int8_t *high = at.x + part * F::kGroup, *low = high + last_codes;
         __m256i sum[kBlocks];
         if (two && *at.wide) {
-          SumsOfRow<F, kPanels, 2>(codes, panel_bytes, part, x, kDigits * at.init[part] + at.init[last_init + part], sum);
+          SumsOfRow<F, kPanels, 2>(codes, panel_bytes, part, low, high, kDigits * at.init[part] + at.init[last_init + part], sum);
         } else {
-          SumsOfRow<F, kPanels, 1>(codes, panel_bytes, part, x, at.init[last_init + part], sum);
+          SumsOfRow<F, kPanels, 1>(codes, panel_bytes, part, low, high, at.init[last_init + part], sum);
         }
         const __m256 xs = _mm256_set1_ps(*at.scales);
         for (int b = 0; b < kBlocks; ++b) {
