@@ -76,6 +76,9 @@ class QuantizeCommand : public Command {
                            "to the least sum of |error|^2.4)")
                      ->one_of({"minmax", "percentile", "mse"})
                      ->needs(method);
+    per_tensor_flag_ = flags.AddSwitch("--per-tensor", scheme_.per_tensor,
+                                       "with --method w8a8 or fp8: one scale a matrix, shared where engines fuse several, not one a row")
+                           ->needs(method);
     const char* gptq = "Calibrated methods (gptq, awq, smoothquant)";
     calibration_flags_ = {
         flags.Add("--calibration", calibration_.file,
@@ -185,7 +188,7 @@ class QuantizeCommand : public Command {
       if (flag->given() && !((mixed || named_by_bits_) && flag == bits_flag_))
         return UsageError(flag->name() + " does not go with a GGUF file, whose types say it already");
     }
-    for (const Flag* flag : {clip_flag_, calibration_flags_[kOrderFlag], smoothing_flag_, activations_flag_}) {
+    for (const Flag* flag : {clip_flag_, per_tensor_flag_, calibration_flags_[kOrderFlag], smoothing_flag_, activations_flag_}) {
       if (flag->given()) return UsageError(flag->name() + " goes with folders (--method without --type); blocks of a GGUF file have one form");
     }
     if (kv_flags_[0]->given()) return UsageError("--kv-scheme goes with --method; a GGUF file has no place for it");
@@ -349,6 +352,8 @@ class QuantizeCommand : public Command {
     if (activations_flag_->given() && scheme_.method != "smoothquant")
       return UsageError("--activations goes with --method smoothquant");
     if (clip_flag_->given() && scheme_.method != "rtn") return UsageError("--clip goes with --method rtn");
+    if (scheme_.per_tensor && scheme_.method != "w8a8" && scheme_.method != "fp8")
+      return UsageError("--per-tensor goes with --method w8a8 or fp8; others have --group");
     scheme_.static_activations = activations_ == "static";
     scheme_.clip = clip_ == "mse" ? Clip::kSearch : clip_ == "percentile" ? Clip::kPercentile : Clip::kMinMax;
     const bool floating = scheme_.method == "hqq" || scheme_.method == "bcq";  // no grid of whole zeros
@@ -563,7 +568,7 @@ class QuantizeCommand : public Command {
   std::string kv_scheme_, kv_ranges_;
   bool kv_per_head_ = false;
   Flag *bits_flag_ = nullptr, *group_flag_ = nullptr, *sym_flag_ = nullptr, *asym_flag_ = nullptr;
-  Flag *clip_flag_ = nullptr, *activations_flag_ = nullptr;
+  Flag *clip_flag_ = nullptr, *per_tensor_flag_ = nullptr, *activations_flag_ = nullptr;
   std::string clip_ = "minmax", activations_ = "dynamic";
   bool sym_ = false, asym_ = false;
   bool pure_ = false, plan_only_ = false, resume_ = false, allow_requantize_ = false, force_ = false;

@@ -115,13 +115,14 @@ std::string FormText(const LinearScheme& scheme) {
     return fmt::format("{} bits, group {}, {}", scheme.bits, scheme.group > 0 ? std::to_string(scheme.group) : "row",
                        scheme.symmetric ? "symmetric" : "with zero points");
   }
-  return scheme.method == "w8a8" || scheme.method == "smoothquant" || scheme.method == "llm-int8" ? "int8" : scheme.method;
+  const bool int8 = scheme.method == "w8a8" || scheme.method == "smoothquant" || scheme.method == "llm-int8";
+  return (int8 ? "int8" : scheme.method) + (scheme.per_tensor ? ", a scale a matrix" : "");
 }
 
 // "gptq, 4 bits, group 128, symmetric, compressed-tensors"
 std::string RecipeText(const LinearScheme& scheme) {
   const std::string form = FormText(scheme);
-  return scheme.method + (form.find(' ') != std::string::npos ? ", " + form : "") + ", " + scheme.format;
+  return (form.starts_with(scheme.method) ? form : scheme.method + (form.find(' ') != std::string::npos ? ", " + form : "")) + ", " + scheme.format;
 }
 
 void Fill(const FolderPlan& plan, const FolderReport& report, QuantizeOutcome* outcome) {
@@ -156,6 +157,7 @@ std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoin
     json["group"] = request.scheme.group;
     json["symmetric"] = request.scheme.symmetric;
   }
+  if (request.scheme.per_tensor) json["per_tensor"] = true;
   if (!request.kv_scheme.empty()) json["kv_scheme"] = request.kv_scheme;
   json["bytes_before"] = plan.bytes_before;
   json["bytes"] = plan.bytes;

@@ -116,7 +116,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Format{"awq", "--method rtn --format awq --group 64 --asym", "Q4_1", true},
                     Format{"packed5", "--method rtn --bits 5 --group 32", "Q5_0"},
                     Format{"packed6_asym", "--method rtn --bits 6 --group 32 --asym", "Q8_0"},
-                    Format{"fp8", "--method fp8", "Q8_0"}, Format{"mxfp4", "--method mxfp4", "MXFP4", true},
+                    Format{"fp8", "--method fp8", "Q8_0"}, Format{"fp8_tensor", "--method fp8 --per-tensor", "Q8_0"},
+                    Format{"w8a8_tensor", "--method w8a8 --per-tensor", "Q8_0"}, Format{"mxfp4", "--method mxfp4", "MXFP4", true},
                     Format{"nvfp4", "--method nvfp4", "Q6_K"}, Format{"nf4", "--method nf4", "NF4"},
                     Format{"fp4", "--method fp4", "Q5_0"}, Format{"int8", "--method llm-int8", "Q8_0"}),
     NameOf);

@@ -233,47 +233,51 @@ class PackQuantized : public LinearFormat {
   const GridSpec spec_;
 };
 
-// INT8 weights, a scale a row; engines round activations a token at a time, or by one scale of the file.
+// The strategy of weights with a scale a row, or one for the whole matrix.
+const char* Strategy(bool per_tensor) { return per_tensor ? "tensor" : "channel"; }
+Shape ScalesShape(bool per_tensor, int64_t rows) { return per_tensor ? Shape{1} : Shape{rows, 1}; }
+
+// INT8 weights, a scale a row or (per_tensor) one; engines round activations a token at a time, or by one scale of the file. Matrices that
+// an engine fuses share their one scale, as it keeps only one.
 class IntQuantized : public LinearFormat {
  public:
-  explicit IntQuantized(bool static_activations) : static_activations_(static_activations) {}
+  IntQuantized(bool static_activations, bool per_tensor) : static_activations_(static_activations), per_tensor_(per_tensor) {}
+  bool needs_shared_amax() const override { return per_tensor_; }
   Result<void> Check(int64_t, int64_t) const override { return {}; }
   std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns,
                                   DType dtype) const override {
     std::vector<TensorInfo> outputs = {{module + ".weight", DType::kI8, Shape{rows, columns}},
-                                       {module + ".weight_scale", dtype, Shape{rows, 1}}};
+                                       {module + ".weight_scale", dtype, ScalesShape(per_tensor_, rows)}};
     if (static_activations_) outputs.push_back({module + ".input_scale", dtype, Shape{1}});
     return outputs;
   }
   void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
+    if (per_tensor_) StoreAs(m.dtype, ScaleOf(m.dtype, m.shared_amax), out[1].data());
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
       std::vector<float> place(static_cast<size_t>(m.columns));
       for (size_t r = begin; r < end; ++r) {
         const float* x = m.Rows(static_cast<int64_t>(r), 1, place.data());
-        const float amax = Amax(*slices_, x, m.columns);
-        const float scale = StoredScale(m.dtype, amax > 0 ? amax / 127.5f : SmallestStep(m.dtype));
-        StoreAs(m.dtype, scale, out[1].data() + r * BytesFor(m.dtype, 1));
+        const float scale = ScaleOf(m.dtype, per_tensor_ ? m.shared_amax : Amax(*slices_, x, m.columns));
+        if (!per_tensor_) StoreAs(m.dtype, scale, out[1].data() + r * BytesFor(m.dtype, 1));
         uint8_t* codes = reinterpret_cast<uint8_t*>(out[0].data()) + r * m.columns;
         slices_->round_in(m.dtype, x, m.columns, scale, 0, 128, codes);
         for (int64_t i = 0; i < m.columns; ++i) codes[i] ^= 128;  // signed
         if (m.made) m.made(static_cast<int64_t>(r), 1, x);
       }
     });
-    if (static_activations_)
-      StoreAs(m.dtype, StoredScale(m.dtype, m.input_amax > 0 ? m.input_amax / 127.5f : SmallestStep(m.dtype)),
-              out[2].data());
+    if (static_activations_) StoreAs(m.dtype, ScaleOf(m.dtype, m.input_amax), out[2].data());
   }
   bool tells_rows() const override { return true; }
   void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType dtype, int64_t first,
               int64_t count, float* w) const override {
     for (int64_t r = first; r < first + count; ++r, w += columns)
-      slices_->from_bytes(out[0].data() + r * columns, columns, LoadAs(dtype, out[1].data() + r * BytesFor(dtype, 1)), w);
+      slices_->from_bytes(out[0].data() + r * columns, columns, LoadAs(dtype, out[1].data() + (per_tensor_ ? 0 : r) * BytesFor(dtype, 1)), w);
   }
   std::string ConfigJson(DType) const override {
     return Config("int-quantized",
-                  "{\"dynamic\": false, \"group_size\": null, \"num_bits\": 8, \"observer\": \"memoryless_minmax\", "
-                  "\"strategy\": \"channel\", "
-                  "\"symmetric\": true, \"type\": \"int\"}",
+                  fmt::format("{{\"dynamic\": false, \"group_size\": null, \"num_bits\": 8, \"observer\": \"memoryless_minmax\", "
+                              "\"strategy\": \"{}\", \"symmetric\": true, \"type\": \"int\"}}",
+                              Strategy(per_tensor_)),
                   static_activations_
                       ? "{\"dynamic\": false, \"group_size\": null, \"num_bits\": 8, \"observer\": \"minmax\", "
                         "\"strategy\": \"tensor\", \"symmetric\": true, \"type\": \"int\"}"
@@ -282,24 +286,30 @@ class IntQuantized : public LinearFormat {
   }
 
  private:
-  const bool static_activations_;
+  static float ScaleOf(DType dtype, float amax) { return StoredScale(dtype, amax > 0 ? amax / 127.5f : SmallestStep(dtype)); }
+
+  const bool static_activations_, per_tensor_;
 };
 
+// FP8 weights (E4M3), a scale a row or (per_tensor) one, as above; engines round activations a token at a time.
 class FloatQuantized : public LinearFormat {
  public:
+  explicit FloatQuantized(bool per_tensor) : per_tensor_(per_tensor) {}
+  bool needs_shared_amax() const override { return per_tensor_; }
   Result<void> Check(int64_t, int64_t) const override { return {}; }
   std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns,
                                   DType dtype) const override {
     return {{module + ".weight", DType::kF8_E4M3, Shape{rows, columns}},
-            {module + ".weight_scale", dtype, Shape{rows, 1}}};
+            {module + ".weight_scale", dtype, ScalesShape(per_tensor_, rows)}};
   }
   void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
+    if (per_tensor_) StoreAs(m.dtype, StoredScale(m.dtype, m.shared_amax / 448.0f), out[1].data());
     threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
       std::vector<float> place(static_cast<size_t>(m.columns));
       for (size_t r = begin; r < end; ++r) {
         const float* x = m.Rows(static_cast<int64_t>(r), 1, place.data());
-        const float scale = StoredScale(m.dtype, Amax(*slices_, x, m.columns) / 448.0f);
-        StoreAs(m.dtype, scale, out[1].data() + r * BytesFor(m.dtype, 1));
+        const float scale = StoredScale(m.dtype, (per_tensor_ ? m.shared_amax : Amax(*slices_, x, m.columns)) / 448.0f);
+        if (!per_tensor_) StoreAs(m.dtype, scale, out[1].data() + r * BytesFor(m.dtype, 1));
         slices_->to_e4m3(m.dtype, x, m.columns, scale, reinterpret_cast<uint8_t*>(out[0].data()) + r * m.columns);
         if (m.made) m.made(static_cast<int64_t>(r), 1, x);
       }
@@ -309,19 +319,22 @@ class FloatQuantized : public LinearFormat {
   void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType dtype, int64_t first,
               int64_t count, float* w) const override {
     for (int64_t r = first; r < first + count; ++r) {
-      const float scale = LoadAs(dtype, out[1].data() + r * BytesFor(dtype, 1));
+      const float scale = LoadAs(dtype, out[1].data() + (per_tensor_ ? 0 : r) * BytesFor(dtype, 1));
       slices_->from_e4m3(out[0].data() + r * columns, columns, scale, w);
       w += columns;
     }
   }
   std::string ConfigJson(DType) const override {
     return Config("float-quantized",
-                  "{\"dynamic\": false, \"group_size\": null, \"num_bits\": 8, \"observer\": \"memoryless_minmax\", "
-                  "\"strategy\": \"channel\", "
-                  "\"symmetric\": true, \"type\": \"float\"}",
+                  fmt::format("{{\"dynamic\": false, \"group_size\": null, \"num_bits\": 8, \"observer\": \"memoryless_minmax\", "
+                              "\"strategy\": \"{}\", \"symmetric\": true, \"type\": \"float\"}}",
+                              Strategy(per_tensor_)),
                   "{\"dynamic\": true, \"group_size\": null, \"num_bits\": 8, \"strategy\": \"token\", \"symmetric\": "
                   "true, \"type\": \"float\"}");
   }
+
+ private:
+  const bool per_tensor_;
 };
 
 // Two FP4 codes a byte, the low half first.
@@ -419,10 +432,10 @@ Result<std::unique_ptr<LinearFormat>> MakePackQuantized(const LinearScheme& sche
   return std::unique_ptr<LinearFormat>(new PackQuantized(scheme));
 }
 Result<std::unique_ptr<LinearFormat>> MakeIntQuantized(const LinearScheme& scheme) {
-  return std::unique_ptr<LinearFormat>(new IntQuantized(scheme.static_activations));
+  return std::unique_ptr<LinearFormat>(new IntQuantized(scheme.static_activations, scheme.per_tensor));
 }
-Result<std::unique_ptr<LinearFormat>> MakeFloatQuantized(const LinearScheme&) {
-  return std::unique_ptr<LinearFormat>(new FloatQuantized);
+Result<std::unique_ptr<LinearFormat>> MakeFloatQuantized(const LinearScheme& scheme) {
+  return std::unique_ptr<LinearFormat>(new FloatQuantized(scheme.per_tensor));
 }
 Result<std::unique_ptr<LinearFormat>> MakeMxfp4Packed(const LinearScheme&) {
   return std::unique_ptr<LinearFormat>(new Fp4Packed(false));

@@ -33,6 +33,7 @@ struct LinearScheme {
   int zeros_version = 0;      // gptq: 1 stores zero - 1, 2 the zero; 0: 1 where symmetric, else 2
   Clip clip = Clip::kMinMax;  // rtn: how the range of a group is found
   bool static_activations = false;  // smoothquant: one scale of activations a layer, in the file
+  bool per_tensor = false;          // w8a8, fp8: one scale a matrix, the same where engines fuse several, not one a row
 };
 
 // Weights as a reader gets them against the original: sums of squares of the difference and of the original, the largest difference.

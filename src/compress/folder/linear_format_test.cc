@@ -178,6 +178,7 @@ TEST(LinearFormat, RowsThatAreMadeCanBeRead) {
                                        {"rtn", "gptq", 4, 48, true}};
   for (const int bits : {4, 8}) schemes.push_back({"rtn", "gptq", bits, 32, false});
   for (const char* method : {"w8a8", "fp8", "mxfp4", "nvfp4"}) schemes.push_back({method, "compressed-tensors"});
+  for (const char* method : {"w8a8", "fp8"}) schemes.push_back({.method = method, .format = "compressed-tensors", .per_tensor = true});
   for (const char* method : {"nf4", "llm-int8"}) schemes.push_back({method, "bitsandbytes"});
   int told_by = 0;
   for (const LinearScheme& scheme : schemes) {
@@ -215,7 +216,7 @@ TEST(LinearFormat, RowsThatAreMadeCanBeRead) {
       EXPECT_EQ(next, first + count) << name;
     }
   }
-  EXPECT_EQ(told_by, 12);
+  EXPECT_EQ(told_by, 14);
 }
 
 // What a format says of itself, found before its scales are stored, against a plain decoding of what it wrote: hostile tensors.
@@ -373,6 +374,35 @@ TEST(LinearFormat, PackedWords) {
         {qweight.data, qweight.bytes()}, {qzeros.data, qzeros.bytes()}, ones, std::as_bytes(std::span(group_of))};
     (*format)->Decode(words, 32, 128, DType::kF32, 0, 32, back.data());
     EXPECT_EQ(back, w) << name;
+  }
+}
+
+// One scale a matrix, from the largest magnitude of all that an engine fuses, and each weight the nearest code of that scale.
+TEST(LinearFormat, OneScaleAMatrix) {
+  constexpr int64_t kRows = 5, kColumns = 48;
+  Rng rng(6);
+  std::vector<float> w(kRows * kColumns);
+  for (float& x : w) x = Bf16ToF32(F32ToBf16(static_cast<float>(rng.Below(1u << 20)) / (1 << 19) - 1));
+  for (float& x : std::span(w).first(kColumns)) x /= 64;  // a row that would have a scale of its own
+  const float shared = 3;  // of another matrix
+  for (const char* method : {"w8a8", "fp8"}) {
+    SCOPED_TRACE(method);
+    const auto format = MakeLinearFormat({.method = method, .format = "compressed-tensors", .per_tensor = true});
+    ASSERT_TRUE(format);
+    EXPECT_TRUE((*format)->needs_shared_amax());
+    const Encoded got = Encode(**format, "m", {w.data(), kRows, kColumns, DType::kBF16, shared});
+    ASSERT_EQ(got.infos[1].shape, Shape{1});
+    const bool whole = method[0] == 'w';
+    const float scale = Bf16ToF32(F32ToBf16(shared / (whole ? 127.5f : 448.0f)));
+    EXPECT_EQ(Bf16ToF32(*reinterpret_cast<const uint16_t*>(got.bytes[1].data())), scale);
+    std::vector<float> back(w.size());
+    (*format)->Decode(got.spans(), kRows, kColumns, DType::kBF16, 0, kRows, back.data());
+    for (size_t i = 0; i < w.size(); ++i) {
+      // Half a step: of whole numbers, or of E4M3 (3 bits after the point, 2^-9 at least); and BF16's rounding of the quotient.
+      const float q = std::fabs(w[i]) / scale, step = whole ? 1.0f : std::max(std::exp2(std::floor(std::log2(q)) - 3), std::exp2(-9.0f));
+      EXPECT_LE(std::fabs(back[i] - w[i]), scale * (step / 2 + q / 256)) << i;
+    }
+    EXPECT_NE((*format)->ConfigJson(DType::kBF16).find("\"strategy\": \"tensor\""), std::string::npos);
   }
 }
 
