@@ -42,7 +42,8 @@ int StepController::Budget(const SchedulerDemand& demand) const {
   const double target = beside ? Alone(demand.decodes) + target_ms_ : kIdleStretch * target_ms_;
   const double lateness = beside ? Lateness() : 1;
   const int trusted = std::max(kColdChunk, 2 * largest_chunk_);
-  int low = std::min(LeastChunk(demand.prompt_position), most_tokens_), high = std::max(low, std::min(most_tokens_, trusted));
+  const int least = std::min(LeastChunk(demand.prompt_position), most_tokens_);
+  int low = least, high = std::max(low, std::min(most_tokens_, trusted));
   while (low < high) {
     const int chunk = (low + high + 1) / 2;
     const double positions = chunk * (demand.prompt_position + 0.5 * chunk);
@@ -52,7 +53,9 @@ int StepController::Budget(const SchedulerDemand& demand) const {
       high = chunk - 1;
     }
   }
-  return low;
+  // Kernels multiply eight rows in the time of five: what does not fill the last eight waits for the next step.
+  const int rows = demand.decodes + low, whole = low - rows % kRowsTogether;
+  return rows < kWholeFrom || whole < least ? low : whole;
 }
 
 // Times over predictions of today, so that what the model has learned since is not counted twice.

@@ -40,7 +40,7 @@ class StepController {
   StepController(double target_ms, int most_tokens);
 
   // Prompt tokens of the next step, LeastChunk to most_tokens (most_tokens if that is less). A step without a stream
-  // that waits for its next token may take kIdleStretch times the target in all.
+  // that waits for its next token may take kIdleStretch times the target in all. Larger steps have whole eights of rows.
   int Budget(const SchedulerDemand& demand) const;
   void Observe(const StepCost& step);
   double Predict(int decodes, int prompt_tokens, double positions) const;
@@ -50,6 +50,7 @@ class StepController {
   // step: there half of kMinChunk costs a token hardly more, and is what keeps steps in bounds on a machine that others slow down.
   static int LeastChunk(int position) { return position < kFar ? kMinChunk : kMinFarChunk; }
   static constexpr int kMinChunk = 16, kMinFarChunk = 8, kFar = 1024;
+  static constexpr int kRowsTogether = 8, kWholeFrom = 40;  // decodes and prompt tokens of a step, from so many on: a multiple
   static constexpr int kColdChunk = 64;      // before anything is known
   static constexpr double kIdleStretch = 10;
   static constexpr int kRemembered = 256;     // steps with prompt tokens beside streams

@@ -15,11 +15,13 @@
 namespace hone {
 namespace {
 
-// A machine that reads all weights once a step, computes in tiles of 16 rows, and whose attention grows with position.
+// A machine that reads all weights once a step, computes eight rows in the time of one (what streams leave of theirs, prompts fill), and whose
+// attention grows with position. tile_ms: of 16 rows.
 struct Machine {
   double pass_ms, decode_ms, tile_ms, position_ms;
   double Ms(int decodes, int prompt_tokens, double positions) const {
-    return pass_ms + decode_ms * decodes + tile_ms * std::ceil(prompt_tokens / 16.0) + position_ms * positions;
+    const double eights = std::ceil((decodes + prompt_tokens) / 8.0) - std::ceil(decodes / 8.0);
+    return pass_ms + decode_ms * decodes + tile_ms / 2 * eights + position_ms * positions;
   }
 };
 
@@ -30,8 +32,24 @@ TEST(StepController, WithoutATargetStepsAreWhole) {
 
 TEST(StepController, BeforeItKnowsAnythingChunksAreModest) {
   const StepController controller(100, 512);
-  EXPECT_EQ(controller.Budget({.decodes = 1, .has_prompt = true, .prompt_position = 0}), StepController::kColdChunk);
+  EXPECT_EQ(controller.Budget({.decodes = 1, .has_prompt = true, .prompt_position = 0}), StepController::kColdChunk - 1) << "eights of rows, with that of the stream";
   EXPECT_EQ(StepController(100, 8).Budget({.decodes = 1, .has_prompt = true, .prompt_position = 0}), 8);
+}
+
+// Rows that do not fill the last eight would cost as much as those that do.
+TEST(StepController, LargerStepsAreWholeEightsOfRows) {
+  const Machine machine{25, 0.5, 30, 0};
+  for (const int decodes : {0, 1, 5, 8, 13, 31}) {
+    StepController controller(100, 512);
+    for (int i = 0; i < 60; ++i) {
+      const int tokens = controller.Budget({.decodes = decodes, .has_prompt = true, .prompt_position = 0});
+      ASSERT_GE(tokens, StepController::kMinChunk);
+      const bool small = decodes + tokens < StepController::kWholeFrom || tokens < StepController::kMinChunk + 8;
+      ASSERT_TRUE(small || (decodes + tokens) % 8 == 0) << decodes << " and " << tokens;
+      controller.Observe({.decodes = decodes, .prompt_tokens = tokens, .positions = 0, .ms = machine.Ms(decodes, tokens, 0)});
+      if (i % 4 == 0) controller.Observe({.decodes = decodes, .ms = machine.Ms(decodes, 0, 0)});
+    }
+  }
 }
 
 TEST(StepController, ALongPromptBesideStreamsKeepsToTheTarget) {
