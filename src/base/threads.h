@@ -20,8 +20,9 @@ namespace hone {
 
 class ThreadPool {
  public:
-  // `count` threads take part in each Run, the caller included; fewer, as count() tells, where no more can be started. `cpus`: the thread of worker i > 0 stays on CPU cpus[i] if there
-  // is one that this process may use; the caller's thread, which is not the pool's, stays free. REQUIRES: count >= 1.
+  // `count` threads take part in each Run, the caller included; fewer, as count() tells, where no more can be started. `cpus`: the
+  // thread of worker i > 0 stays on CPU cpus[i] if there is one that this process may use; the caller's thread, which is not the
+  // pool's, stays free. REQUIRES: count >= 1.
   explicit ThreadPool(int count, std::span<const int> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
