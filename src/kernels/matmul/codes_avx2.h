@@ -79,7 +79,22 @@ inline void CodesWithHigh(const uint8_t* in, uint8_t* out) {
   }
 }
 inline void Codes5(const uint8_t* in, uint8_t* out) { CodesWithHigh<4, 1>(in, out); }
-inline void Codes6(const uint8_t* in, uint8_t* out) { CodesWithHigh<4, 2>(in, out); }
+// The fourth of four quads of six bits, from the planes of the three others.
+inline __m256i FourthQuad(__m256i a, __m256i b, __m256i c) {
+  return Or(Or(And(Move(a, 6, 0), Bytes(3)), And(Move(b, 6, 2), Bytes(12))), And(Move(c, 6, 4), Bytes(48)));
+}
+inline void Codes6(const uint8_t* in, uint8_t* out) {
+  for (int h = 0; h < 2; ++h, in += 192, out += 256) {
+    for (int half = 0; half < 64; half += 32) {
+      __m256i planes[3];
+      for (int i = 0; i < 3; ++i) {
+        planes[i] = LoadPlane(in + 64 * i + half);
+        StoreCodes(out + 64 * i + half, And(planes[i], Bytes(63)));
+      }
+      StoreCodes(out + 192 + half, FourthQuad(planes[0], planes[1], planes[2]));
+    }
+  }
+}
 inline void Codes3(const uint8_t* in, uint8_t* out) { CodesWithHigh<2, 1>(in, out); }
 
 inline void Codes2(const uint8_t* in, uint8_t* out) {

@@ -62,16 +62,16 @@ inline void Codes5(const uint8_t* in, uint8_t* out) {
   }
 }
 
+// The fourth of four quads of six bits, from the planes of the three others.
+inline __m512i FourthQuad(__m512i a, __m512i b, __m512i c) {
+  const __m512i low = _mm512_and_si512(_mm512_srli_epi16(a, 6), Bytes(3));
+  return OrMasked(OrMasked(low, _mm512_srli_epi16(b, 4), Bytes(12)), _mm512_srli_epi16(c, 2), Bytes(48));
+}
 inline void Codes6(const uint8_t* in, uint8_t* out) {
-  for (int h = 0; h < 2; ++h) {
-    const __m512i high = LoadPlane(in + 256 + 64 * h);
-    const __m512i at4[4] = {_mm512_slli_epi16(high, 4), _mm512_slli_epi16(high, 2), high, _mm512_srli_epi16(high, 2)};
-    for (int l = 0; l < 2; ++l) {
-      const __m512i plane = LoadPlane(in + 128 * h + 64 * l);
-      const __m512i low = _mm512_and_si512(plane, Bytes(15)), next = _mm512_and_si512(_mm512_srli_epi16(plane, 4), Bytes(15));
-      StoreCodes(out + 256 * h + 128 * l, OrMasked(low, at4[2 * l], Bytes(48)));
-      StoreCodes(out + 256 * h + 128 * l + 64, OrMasked(next, at4[2 * l + 1], Bytes(48)));
-    }
+  for (int h = 0; h < 2; ++h, in += 192, out += 256) {
+    const __m512i planes[3] = {LoadPlane(in), LoadPlane(in + 64), LoadPlane(in + 128)};
+    for (int i = 0; i < 3; ++i) StoreCodes(out + 64 * i, _mm512_and_si512(planes[i], Bytes(63)));
+    StoreCodes(out + 192, FourthQuad(planes[0], planes[1], planes[2]));
   }
 }
 

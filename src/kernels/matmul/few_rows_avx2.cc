@@ -18,73 +18,99 @@ inline __m256i BroadcastQuad(const int8_t* x) {
   return _mm256_set1_epi32(word);
 }
 
+// Compilers would load a plane again for each use.
+inline __m256i LoadOnce(const uint8_t* p) {
+  __m256i plane = LoadPlane(p);
+  asm("" : "+x"(plane));
+  return plane;
+}
+
 // Two neighbouring quads of half the rows of a group's codes; `in` points at the half. 8-bit codes stay signed.
 inline void Pair8(const uint8_t* in, int pair, __m256i c[2]) {
-  for (int j = 0; j < 2; ++j) c[j] = LoadPlane(in + 64 * (2 * pair + j));
+  for (int j = 0; j < 2; ++j) c[j] = LoadOnce(in + 64 * (2 * pair + j));
 }
 inline void Pair4(const uint8_t* in, int pair, __m256i c[2]) {
-  const __m256i plane = LoadPlane(in + 64 * pair);
+  const __m256i plane = LoadOnce(in + 64 * pair);
   c[0] = And(plane, Bytes(15));
   c[1] = And(Move(plane, 4, 0), Bytes(15));
 }
 inline void Pair5(const uint8_t* in, int pair, __m256i c[2]) {
   Pair4(in, pair, c);
-  const __m256i high = LoadPlane(in + 256);
+  const __m256i high = LoadOnce(in + 256);
   for (int j = 0; j < 2; ++j) c[j] = Or(c[j], And(Move(high, 2 * pair + j, 4), Bytes(16)));
 }
 inline void Pair6(const uint8_t* in, int pair, __m256i c[2]) {
-  Pair4(in, pair, c);
-  const __m256i high = LoadPlane(in + 256 + 64 * (pair / 2));
-  for (int j = 0; j < 2; ++j) c[j] = Or(c[j], And(Move(high, 4 * (pair % 2) + 2 * j, 4), Bytes(48)));
-}
-
-// Scales of a chunk as unpack_*_avx2.cc makes them.
-inline __m128i LoadBytes(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
-inline __m128i Move16(__m128i v, int shift, int at) {
-  return at >= shift ? _mm_slli_epi16(v, at - shift) : _mm_srli_epi16(v, shift - at);
-}
-inline __m128i SixBits(__m128i low, int low_shift, __m128i high, int high_shift) {
-  return _mm_or_si128(_mm_and_si128(Move16(low, low_shift, 0), _mm_set1_epi8(15)),
-                      _mm_and_si128(Move16(high, high_shift, 4), _mm_set1_epi8(48)));
-}
-inline Floats16 Scaled(__m128i bytes, Floats16 d) {
-  return {_mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), d.low),
-          _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))), d.high)};
-}
-inline void ScalesOfSix(const uint8_t* p, float* scales, float* mins) {
-  const Floats16 d = HalfScales(p + 192), m = HalfScales(p + 224);
-  const __m256 zero = _mm256_setzero_ps();
-  const Floats16 dmin = {_mm256_sub_ps(zero, m.low), _mm256_sub_ps(zero, m.high)};
-#pragma GCC unroll 8
-  for (int g = 0; g < 8; ++g) {
-    const __m128i low = LoadBytes(p + 16 * g), high = LoadBytes(p + 128 + g % 4 * 16);
-    StoreScales(scales + 16 * g, Scaled(SixBits(low, 0, high, g / 4 * 4), d));
-    StoreScales(mins + 16 * g, Scaled(SixBits(low, 4, high, g / 4 * 4 + 2), dmin));
+  in += 192 * (pair / 2);
+  const __m256i a = LoadOnce(in), b = LoadOnce(in + 64);
+  if (pair % 2 == 0) {
+    c[0] = And(a, Bytes(63)), c[1] = And(b, Bytes(63));
+  } else {
+    const __m256i third = LoadOnce(in + 128);
+    c[0] = And(third, Bytes(63)), c[1] = FourthQuad(a, b, third);
   }
 }
-inline void SixteenSigned(const uint8_t* p, float* scales, float*) {
-  const Floats16 d = HalfScales(p + 256);
-  for (int g = 0; g < 16; ++g) StoreScales(scales + 16 * g, Scaled(LoadBytes(p + 16 * g), d));
+
+// Scales of a chunk, from its bytes `p`: those of half the rows of a panel when they are used, since each serves a row of x once. The floats
+// are those that unpack_*_avx2.cc makes.
+inline __m128i LoadBytes(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+inline __m256 EightHalves(const uint8_t* p) { return _mm256_cvtph_ps(LoadBytes(p)); }
+inline __m256 EightSigned(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
-inline void OneHalf(const uint8_t* p, float* scales, float*) { StoreScales(scales, HalfScales(p)); }
-inline void TwoHalves(const uint8_t* p, float* scales, float* mins) {
-  StoreScales(scales, HalfScales(p));
-  StoreScales(mins, HalfScales(p + 32));
-}
+
+struct OneHalf {
+  const uint8_t* p;
+  void Read(const uint8_t* from) { p = from; }
+  __m256 Scale(int, int half) const { return EightHalves(p + 16 * half); }
+  __m256 Min(int, int) const { return _mm256_setzero_ps(); }
+};
+struct TwoHalves : OneHalf {
+  __m256 Min(int, int half) const { return EightHalves(p + 32 + 16 * half); }
+};
+struct SixteenSigned {
+  const uint8_t* p;
+  __m256 d[2];
+  void Read(const uint8_t* from) {
+    p = from;
+    for (int half = 0; half < 2; ++half) d[half] = EightHalves(p + 256 + 16 * half);
+  }
+  __m256 Scale(int i, int half) const { return _mm256_mul_ps(EightSigned(p + 16 * i + 8 * half), d[half]); }
+  __m256 Min(int, int) const { return _mm256_setzero_ps(); }
+};
+struct ScalesOfSix {
+  alignas(32) uint8_t scales[8 * kPanelRows], mins[8 * kPanelRows];
+  __m256 d[2], dmin[2];
+  void Read(const uint8_t* p) {
+    for (int half = 0; half < 2; ++half) {
+      d[half] = EightHalves(p + 192 + 16 * half);
+      dmin[half] = _mm256_sub_ps(_mm256_setzero_ps(), EightHalves(p + 224 + 16 * half));
+    }
+#pragma GCC unroll 4
+    for (int two = 0; two < 4; ++two) {  // groups 2 two and 2 two + 1
+      const __m256i low = LoadPlane(p + 32 * two), high = LoadPlane(p + 128 + 32 * (two % 2));
+      const int shift = two / 2 * 4;
+      StoreCodes(scales + 32 * two, Or(And(low, Bytes(15)), And(Move(high, shift, 4), Bytes(48))));
+      StoreCodes(mins + 32 * two, Or(And(Move(low, 4, 0), Bytes(15)), And(Move(high, shift + 2, 4), Bytes(48))));
+    }
+  }
+  __m256 Scale(int g, int half) const { return _mm256_mul_ps(EightSigned(scales + 16 * g + 8 * half), d[half]); }
+  __m256 Min(int g, int half) const { return _mm256_mul_ps(EightSigned(mins + 16 * g + 8 * half), dmin[half]); }
+};
 
 // A format: groups of 32 a chunk, bits of a code in the panel, elements a scale, bytes of the scales of a chunk.
 template <int kGroupsValue, int kBitsValue, int kGroupValue, bool kMinValue, int kScaleBytes,
-          void (*kPair)(const uint8_t*, int, __m256i*), void (*kScales)(const uint8_t*, float*, float*)>
+          void (*kPair)(const uint8_t*, int, __m256i*), typename ScalesValue>
 struct Format {
   static constexpr int kGroups = kGroupsValue, kBits = kBitsValue, kGroup = kGroupValue, kGroupBytes = 64 * kBits;
   static constexpr int kChunkBytes = kGroups * kGroupBytes + kScaleBytes;
   static constexpr bool kMin = kMinValue;
+  using Scales = ScalesValue;
   static void Pair(const uint8_t* in, int pair, __m256i c[2]) { kPair(in, pair, c); }
   static void Codes(const uint8_t* in, __m256i c[8]) {
 #pragma GCC unroll 4
     for (int pair = 0; pair < 4; ++pair) kPair(in, pair, c + 2 * pair);
   }
-  static void Scales(const uint8_t* chunk, float* scales, float* mins) { kScales(chunk + kGroups * kGroupBytes, scales, mins); }
+  static const uint8_t* ScalesOf(const uint8_t* chunk) { return chunk + kGroups * kGroupBytes; }
 };
 
 // Adds products of 16 bits. Compilers would add in another order, for which they keep products in memory.
@@ -135,15 +161,14 @@ template <typename F, int kRows>
 inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, bool first, float* out) {
   constexpr int kPart = F::kGroup / 4;  // quads a scale
   constexpr int kParts = 8 / kPart;     // scales a group of 32
-  alignas(64) float scales[F::kGroups * kParts * kPanelRows];
-  alignas(64) float mins[F::kMin ? F::kGroups * kParts * kPanelRows : 16];
+  typename F::Scales scales;
   const int64_t last_term = (t.terms - 1) * t.term_rows;
   __m256 acc[2][kRows];
   for (int r = 0; r < kRows; ++r) {
     for (int half = 0; half < 2; ++half) acc[half][r] = _mm256_loadu_ps(out + r * kTileColumns + 8 * half);
   }
   for (; k > 0; k -= 32 * F::kGroups, chunk += F::kChunkBytes) {
-    F::Scales(chunk, scales, mins);
+    scales.Read(F::ScalesOf(chunk));
     for (int g = 0; g < F::kGroups; ++g) {
       const uint8_t* codes = chunk + g * F::kGroupBytes;
       AskAhead(t.ahead, first ? F::kChunkBytes / F::kGroups : 0);
@@ -154,8 +179,7 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
         asm("" : "+r"(at.x));  // loaded again for each half, or compilers keep all of x in memory that they know better
 #pragma GCC unroll 2
         for (int part = 0; part < kParts; ++part) {
-          const int scale = (g * kParts + part) * kPanelRows + 8 * half;
-          const __m256 s = _mm256_load_ps(scales + scale);
+          const __m256 s = scales.Scale(g * kParts + part, half), min = scales.Min(g, half);
 #pragma GCC unroll 4
           for (int r = 0; r < kRows; ++r) {
             const auto term = [&](int64_t row, int factor) {
@@ -166,10 +190,7 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
             if (last_term > 0 && at.wide[r * t.x_scale_stride]) sum = _mm256_add_epi32(sum, term(r, kDigits));
             const __m256 xs = _mm256_set1_ps(at.scales[r * t.x_scale_stride]);
             acc[half][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(s, xs), acc[half][r]);
-            if (F::kMin) {
-              acc[half][r] = _mm256_fmadd_ps(_mm256_load_ps(mins + scale),
-                                             _mm256_set1_ps(at.sums[r * t.x_group_stride + part]), acc[half][r]);
-            }
+            if (F::kMin) acc[half][r] = _mm256_fmadd_ps(min, _mm256_set1_ps(at.sums[r * t.x_group_stride + part]), acc[half][r]);
           }
         }
       }
@@ -188,7 +209,8 @@ inline void SumsOfRow(const uint8_t* codes, int64_t panel_bytes, int part, const
   constexpr int kBlocks = 2 * kPanels, kPairs = F::kGroup / 8;
   constexpr int kReach = F::kBits <= 4 ? 4 : F::kBits == 5 ? 2 : 1, kChain = kReach < kPairs ? kReach : kPairs;
   const __m256i factor[2] = {_mm256_set1_epi16(1), _mm256_set1_epi16(kDigits)};
-  asm volatile("" : "+r"(codes), "+r"(low));  // or compilers make what one and two terms share before they branch, and keep it in memory
+  const uint8_t* panels[2] = {codes, codes + (kPanels - 1) * panel_bytes};
+  asm volatile("" : "+r"(panels[0]), "+r"(panels[1]), "+r"(low));  // or compilers make what one and two terms share before they branch, and keep it in memory
   const int8_t* const x[2] = {low, high};
   for (int b = 0; b < kBlocks; ++b) sum[b] = F::kBits == 8 ? _mm256_setzero_si256() : _mm256_set1_epi32(init);
 #pragma GCC unroll 4
@@ -203,7 +225,7 @@ inline void SumsOfRow(const uint8_t* codes, int64_t panel_bytes, int part, const
 #pragma GCC unroll 4
       for (int b = 0; b < kBlocks; ++b) {
         __m256i c[2];
-        F::Pair(codes + b / 2 * panel_bytes + 32 * (b % 2), part * kPairs + pair, c);
+        F::Pair(panels[b / 2] + 32 * (b % 2), part * kPairs + pair, c);
         for (int term = 0; term < kTerms; ++term) {
           __m256i& n = narrow[term][b];
           if constexpr (F::kBits == 8) {
@@ -229,14 +251,13 @@ inline void SumsOfRow(const uint8_t* codes, int64_t panel_bytes, int part, const
 template <typename F, int kPanels>
 inline void Row(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, RowsAt at, float* out) {
   constexpr int kBlocks = 2 * kPanels, kParts = 32 / F::kGroup;
-  alignas(64) float scales[kPanels][F::kGroups * kParts * kPanelRows];
-  alignas(64) float mins[kPanels][F::kMin ? F::kGroups * kParts * kPanelRows : 16];
+  typename F::Scales scales[kPanels];
   const bool two = t.terms == 2;
   const int64_t last_codes = two ? t.term_rows * t.x_stride : 0, last_init = two ? t.term_rows * t.x_group_stride : 0;
   __m256 acc[kBlocks];
   for (int b = 0; b < kBlocks; ++b) acc[b] = _mm256_loadu_ps(out + 8 * b);
   for (; k > 0; k -= 32 * F::kGroups, chunk += F::kChunkBytes) {
-    for (int p = 0; p < kPanels; ++p) F::Scales(chunk + p * panel_bytes, scales[p], mins[p]);
+    for (int p = 0; p < kPanels; ++p) scales[p].Read(F::ScalesOf(chunk + p * panel_bytes));
     for (int g = 0; g < F::kGroups; ++g) {
       const uint8_t* codes = chunk + g * F::kGroupBytes;
       AskAhead(t.ahead, kPanels * F::kChunkBytes / F::kGroups);
@@ -250,9 +271,9 @@ inline void Row(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes,
         }
         const __m256 xs = _mm256_set1_ps(*at.scales);
         for (int b = 0; b < kBlocks; ++b) {
-          const int scale = (g * kParts + part) * kPanelRows + b % 2 * 8;
-          acc[b] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[b]), _mm256_mul_ps(_mm256_load_ps(scales[b / 2] + scale), xs), acc[b]);
-          if (F::kMin) acc[b] = _mm256_fmadd_ps(_mm256_load_ps(mins[b / 2] + scale), _mm256_set1_ps(at.sums[part]), acc[b]);
+          const __m256 s = scales[b / 2].Scale(g * kParts + part, b % 2);
+          acc[b] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[b]), _mm256_mul_ps(s, xs), acc[b]);
+          if (F::kMin) acc[b] = _mm256_fmadd_ps(scales[b / 2].Min(g, b % 2), _mm256_set1_ps(at.sums[part]), acc[b]);
         }
       }
       at.x += 32, at.scales += 1, at.wide += 1, at.init += kParts, at.sums += kParts;

@@ -33,10 +33,14 @@ inline void Quads5(const uint8_t* in, int l, __m512i c[2]) {
   c[1] = OrMasked(c[1], l < 2 ? _mm512_slli_epi16(high, 3 - 2 * l) : _mm512_srli_epi16(high, 2 * l - 3), Bytes(16));
 }
 inline void Quads6(const uint8_t* in, int l, __m512i c[2]) {
-  const __m512i high = LoadPlane(in + 256 + 64 * (l / 2));
-  Quads4(in, l, c);
-  c[0] = OrMasked(c[0], l % 2 == 0 ? _mm512_slli_epi16(high, 4) : high, Bytes(48));
-  c[1] = OrMasked(c[1], l % 2 == 0 ? _mm512_slli_epi16(high, 2) : _mm512_srli_epi16(high, 2), Bytes(48));
+  in += 192 * (l / 2);
+  const __m512i a = LoadPlane(in), b = LoadPlane(in + 64);
+  if (l % 2 == 0) {
+    c[0] = _mm512_and_si512(a, Bytes(63)), c[1] = _mm512_and_si512(b, Bytes(63));
+  } else {
+    const __m512i third = LoadPlane(in + 128);
+    c[0] = _mm512_and_si512(third, Bytes(63)), c[1] = FourthQuad(a, b, third);
+  }
 }
 
 // The same codes as words: w[j][0] holds codes 0 and 2 of quad 2 l + j of each row, w[j][1] codes 1 and 3.

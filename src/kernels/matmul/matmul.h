@@ -35,7 +35,7 @@ struct Bf16Arithmetic;  // many_rows.h
 
 // Number of the way in which weights lie in panels (panel_format.h). Raised when the bytes of any panel change: files of panels
 // carry it (models/packed_cache.h).
-inline constexpr uint32_t kPanelLayout = 1;
+inline constexpr uint32_t kPanelLayout = 2;
 
 struct PackOptions {
   Isa isa = Isa::kScalar;  // kernels of at most this level; the CPU must have it

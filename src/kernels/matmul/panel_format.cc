@@ -38,20 +38,30 @@ void Plane(const Codes<kChunk>& codes, int first, int count, int shift, int step
   }
 }
 
+// Three quads from `first`, each with two bits of the fourth above its six.
+template <int kChunk>
+void SixBitPlanes(const Codes<kChunk>& codes, int first, std::byte*& out) {
+  for (int i = 0; i < 3; ++i) {
+    for (int row = 0; row < kRows; ++row) {
+      Store(out, codes.Quad(row, first + i) | ((codes.Quad(row, first + 3) >> (2 * i)) & 0x03030303u) << 6);
+    }
+  }
+}
+
 template <int kBits, int kChunk>
 void Planes(const Codes<kChunk>& codes, std::byte*& out) {
   for (int quad = 0; quad < kChunk / 4; quad += 8) {
     if constexpr (kBits == 8) {
       for (int j = 0; j < 8; ++j) Plane(codes, quad + j, 1, 0, 8, out);
     }
-    if constexpr (kBits == 4 || kBits == 5 || kBits == 6) {
+    if constexpr (kBits == 4 || kBits == 5) {
       for (int j = 0; j < 8; j += 2) Plane(codes, quad + j, 2, 0, 4, out);
     }
     if constexpr (kBits == 2 || kBits == 3) {
       for (int j = 0; j < 8; j += 4) Plane(codes, quad + j, 4, 0, 2, out);
     }
     if constexpr (kBits == 6) {
-      for (int j = 0; j < 8; j += 4) Plane(codes, quad + j, 4, 4, 2, out);
+      for (int j = 0; j < 8; j += 4) SixBitPlanes(codes, quad + j, out);
     }
     if constexpr (kBits == 5) Plane(codes, quad, 8, 4, 1, out);
     if constexpr (kBits == 3) Plane(codes, quad, 8, 2, 1, out);

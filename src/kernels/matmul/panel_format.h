@@ -14,7 +14,7 @@
 //   8      8 x [code - 128 of qj]                                              (the file's signed byte)
 //   4      4 x [q2l | q2l+1 << 4]
 //   5      the four above, then 1 x [bit 4 of q0 | of q1 << 1 | ... of q7 << 7]
-//   6      the four above, then 2 x [bits 4-5 of q4h | of q4h+1 << 2 | of q4h+2 << 4 | of q4h+3 << 6]
+//   6      2 x three planes: [q4h+i | bits 2i, 2i+1 of q4h+3 << 6], i = 0 .. 2
 //   2      2 x [q4h | q4h+1 << 2 | q4h+2 << 4 | q4h+3 << 6]
 //   3      the two above, then 1 x [bit 2 of q0 | of q1 << 1 | ... of q7 << 7]
 //

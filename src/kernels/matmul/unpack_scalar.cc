@@ -28,6 +28,17 @@ void Group(const uint8_t* in, int bits, uint8_t* codes) {
     for (int i = 0; i < kGroupCodes; ++i) codes[i] = in[i] ^ 0x80;
     return;
   }
+  if (bits == 6) {
+    for (int quad = 0; quad < 8; ++quad) {
+      const uint8_t* planes = in + quad / 4 * 3 * kPlaneBytes;
+      for (int i = 0; i < kPlaneBytes; ++i) {
+        const int a = planes[i], b = planes[kPlaneBytes + i], c = planes[2 * kPlaneBytes + i];
+        codes[kPlaneBytes * quad + i] =
+            static_cast<uint8_t>(quad % 4 < 3 ? planes[quad % 4 * kPlaneBytes + i] & 63 : (a >> 6) | (b >> 6 << 2) | (c >> 6 << 4));
+      }
+    }
+    return;
+  }
   const int low = bits >= 4 ? 4 : 2;
   Field(in, low, 0, codes);
   if (bits > low) Field(in + kPlaneBytes * low, bits - low, low, codes);
