@@ -21,6 +21,7 @@
 #include "cli/quantize_report.h"
 #include "cli/quantize_to_folder.h"
 #include "cli/unused_tensors.h"
+#include "compress/folder/folder_linears.h"
 #include "compress/gguf/gptq_gguf.h"
 #include "compress/gguf/quantize_gguf.h"
 #include "compress/gguf/recipe.h"
@@ -46,10 +47,10 @@ class QuantizeCommand : public Command {
     flags.Add("--imatrix", imatrix_,
               "for GGUF: an importance matrix (hone calibrate, or llama.cpp's, GGUF or .dat)");
     Flag* method = flags.Add("--method", scheme_.method,
-                             "a folder, by this method: rtn, gptq, awq, smoothquant, w8a8, fp8, mxfp4, nvfp4, nf4, fp4, "
-                             "llm-int8 or hqq; bcq only reports; a GGUF file: rtn or gptq");
+                             "a folder, by this method: rtn, gptq, awq, smoothquant, w8a8, fp8, mxfp8, mxfp4, nvfp4, nf4, "
+                             "fp4, llm-int8 or hqq; bcq only reports; a GGUF file: rtn or gptq");
     flags.Add("--format", scheme_.format,
-                   "with --method: compressed-tensors, gptq, awq, bitsandbytes, hqq or gguf (default: what the method goes "
+                   "with --method: compressed-tensors, gptq, awq, bitsandbytes, fp8, hqq or gguf (default: what the method goes "
                    "with)")
         ->needs(method);
     bits_flag_ = flags.Add("--bits", bits_,
@@ -63,6 +64,9 @@ class QuantizeCommand : public Command {
                   "with --bits or --size: measured (what quantising each matrix does to the model's output; the default) or "
                   "inputs (errors weighted by inputs: quick)")
             ->one_of({"measured", "inputs"});
+    sensitivities_flag_ = flags.Add("--sensitivities", sensitivities_,
+                                    "with --bits or --size: keep what was measured in this file, and measure nothing that it holds "
+                                    "already: for further budgets of the same model");
     flags.Add("--recipe", recipe_, "lines 'PATTERN TYPE' that give tensors of a GGUF file other types; for folders: 'PATTERN keep'");
     group_flag_ =
         flags.Add("--group", scheme_.group, "with --method rtn, gptq, awq or hqq: columns that share a scale; 0: a whole row (128; hqq: 64)")
@@ -79,6 +83,11 @@ class QuantizeCommand : public Command {
     per_tensor_flag_ = flags.AddSwitch("--per-tensor", scheme_.per_tensor,
                                        "with --method w8a8 or fp8: one scale a matrix, shared where engines fuse several, not one a row")
                            ->needs(method);
+    fp8_type_flag_ = flags.Add("--fp8-type", fp8_type_,
+                               "with --method fp8: e4m3 (the default) or e5m2, a wider range in coarser steps, which only "
+                               "--format fp8 holds")
+                         ->one_of({"e4m3", "e5m2"})
+                         ->needs(method);
     const char* gptq = "Calibrated methods (gptq, awq, smoothquant)";
     calibration_flags_ = {
         flags.Add("--calibration", calibration_.file,
@@ -188,11 +197,14 @@ class QuantizeCommand : public Command {
       if (flag->given() && !((mixed || named_by_bits_) && flag == bits_flag_))
         return UsageError(flag->name() + " does not go with a GGUF file, whose types say it already");
     }
-    for (const Flag* flag : {clip_flag_, per_tensor_flag_, calibration_flags_[kOrderFlag], smoothing_flag_, activations_flag_}) {
+    for (const Flag* flag : {clip_flag_, per_tensor_flag_, fp8_type_flag_, calibration_flags_[kOrderFlag], smoothing_flag_, activations_flag_}) {
       if (flag->given()) return UsageError(flag->name() + " goes with folders (--method without --type); blocks of a GGUF file have one form");
     }
     if (kv_flags_[0]->given()) return UsageError("--kv-scheme goes with --method; a GGUF file has no place for it");
-    if (sensitivity_flag_->given() && !mixed) return UsageError("--sensitivity goes with --bits or --size");
+    for (const Flag* flag : {sensitivity_flag_, sensitivities_flag_}) {
+      if (flag->given() && !mixed) return UsageError(flag->name() + " goes with --bits or --size");
+    }
+    if (sensitivities_flag_->given() && sensitivity_ == "inputs") return UsageError("--sensitivity inputs measures nothing for --sensitivities");
     for (size_t i = 0; i < kTextFlags; ++i) {
       if (calibration_flags_[i]->given() && scheme_.method.empty() && !mixed)
         return UsageError(calibration_flags_[i]->name() + " goes with --method, --bits or --size");
@@ -226,6 +238,7 @@ class QuantizeCommand : public Command {
     if (mixed) HONE_RETURN_IF_ERROR(ChooseMixed(flags, runtime, job));
     HONE_TRY(job->plan, PlanQuantize(*job->source, options_, runtime));
     QuantizePlan& plan = job->plan;
+    plan.seconds += choosing_s_;
     for (std::string& warning : WarningsAndUnused(*checkpoint_, "left out")) plan.warnings.push_back(std::move(warning));
     if (scheme_.method != "gptq") return {};
     HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint_));
@@ -338,7 +351,9 @@ class QuantizeCommand : public Command {
     scheme_.bits = static_cast<int>(bits_);
     if (scheme_.bits != bits_ || scheme_.bits < (scheme_.method == "bcq" ? 1 : 2) || scheme_.bits > 8)
       return UsageError(fmt::format("--bits {}: with --method wanted 2 to 8, whole", bits_));
-    if (sensitivity_flag_->given()) return UsageError("--sensitivity goes with --bits or --size, which write GGUF files");
+    for (const Flag* flag : {sensitivity_flag_, sensitivities_flag_}) {
+      if (flag->given()) return UsageError(flag->name() + " goes with --bits or --size, which write GGUF files");
+    }
     if (!imatrix_.empty()) return UsageError("--imatrix is for GGUF files");
     const bool scaled = scheme_.method == "awq" || scheme_.method == "smoothquant";
     for (size_t i = 0; i < calibration_flags_.size() && scheme_.method != "gptq"; ++i) {
@@ -354,6 +369,8 @@ class QuantizeCommand : public Command {
     if (clip_flag_->given() && scheme_.method != "rtn") return UsageError("--clip goes with --method rtn");
     if (scheme_.per_tensor && scheme_.method != "w8a8" && scheme_.method != "fp8")
       return UsageError("--per-tensor goes with --method w8a8 or fp8; others have --group");
+    if (fp8_type_flag_->given() && scheme_.method != "fp8") return UsageError("--fp8-type goes with --method fp8");
+    scheme_.e5m2 = fp8_type_ == "e5m2";
     scheme_.static_activations = activations_ == "static";
     scheme_.clip = clip_ == "mse" ? Clip::kSearch : clip_ == "percentile" ? Clip::kPercentile : Clip::kMinMax;
     const bool floating = scheme_.method == "hqq" || scheme_.method == "bcq";  // no grid of whole zeros
@@ -369,7 +386,7 @@ class QuantizeCommand : public Command {
     if (scheme_.format.empty()) {
       const bool bitsandbytes = scheme_.method == "nf4" || scheme_.method == "fp4" || scheme_.method == "llm-int8";
       const bool own = scheme_.method == "awq" || scheme_.method == "hqq";
-      scheme_.format = bitsandbytes ? "bitsandbytes" : own ? scheme_.method : "compressed-tensors";
+      scheme_.format = bitsandbytes ? "bitsandbytes" : own || scheme_.e5m2 ? scheme_.method : "compressed-tensors";
     }
     scheme_.symmetric = !asym_ && !floating && (sym_ || scheme_.format != "awq");
     return QuantizeToFolder({in_, out_, scheme_, recipe_, calibration_, layerwise_, smoothing_, quality_, !no_measure_,
@@ -391,7 +408,16 @@ class QuantizeCommand : public Command {
       uint64_t largest = 0;  // of what can come of it
       for (const TensorInfo& tensor : source.tensors()) largest += tensor.bytes();
       if (!plan_only_) HONE_RETURN_IF_ERROR(CheckDisk(2 * std::min(budget, largest), out_, 0));  // before minutes of measuring
-      const MixedRequest request{budget, calibration_, sensitivity_ != "inputs", options_.imatrix, out_, !plan_only_, memory_, options_.types};
+      const MixedRequest request{.bytes = budget,
+                                 .calibration = calibration_,
+                                 .measured = sensitivity_ != "inputs",
+                                 .imatrix = options_.imatrix,
+                                 .out = out_,
+                                 .sensitivities = sensitivities_,
+                                 .plan = plan_only_,
+                                 .resume = resume_,
+                                 .memory_bytes = memory_,
+                                 .fixed = options_.types};
       HONE_TRY(mixed, ChooseMixedTypes(request, source, checkpoint_, flags, runtime));
     }
     if (mixed->imatrix) {
@@ -399,6 +425,7 @@ class QuantizeCommand : public Command {
       options_.imatrix = &*job->imatrix;
       options_.imatrix_path = calibration_.file.empty() ? "hone's sample" : calibration_.file;
     }
+    choosing_s_ = mixed->seconds;
     for (const std::string& note : mixed->notes) {
       if (!flags.quiet) std::fprintf(stderr, "hone quantize: %s\n", note.c_str());
     }
@@ -442,14 +469,16 @@ class QuantizeCommand : public Command {
     if (fs::equivalent(in_, out_, ignored)) return UsageError("IN and OUT are the same");
     if (fs::is_directory(out_, ignored)) return UsageError(out_ + " is a folder; wanted the name of a new file");
     if (plan_only_) return {};
-    const std::string made = GptqGguf::WorkPath(out_);
-    const std::string work = WorkFile::Exists(made) ? made : out_ + ".partial";
+    const std::string made = GptqGguf::WorkPath(out_), measured = KeptSensitivities(out_);
+    const bool choosing = fs::exists(measured, ignored);
+    const std::string work = WorkFile::Exists(made) ? made : choosing ? measured : out_ + ".partial";
+    const bool there = choosing || WorkFile::Exists(work);
     // A job that is killed after its last step leaves both; then there is little left to do.
-    const bool goes_on = resume_ && (WorkFile::Exists(work) || HasMixedTypes(out_));
+    const bool goes_on = resume_ && (there || HasMixedTypes(out_));
     if (fs::exists(out_, ignored) && !force_ && !goes_on) return UsageError(out_ + " exists; --force overwrites it");
-    if (resume_ && !goes_on)
+    if (resume_ && !goes_on && !fs::exists(sensitivities_, ignored))
       return UsageError(work + " is not there: nothing to resume; start without --resume");
-    if (!resume_ && !force_ && WorkFile::Exists(work)) {
+    if (!resume_ && !force_ && there) {
       return UsageError(work +
                         " is there, from a job that did not end; --resume goes on with it, --force starts again");
     }
@@ -463,6 +492,7 @@ class QuantizeCommand : public Command {
       return Unsupported(checkpoint_->path() +
                          ": quantised already, and quantising again loses twice; take the original, or give --allow-requantize");
     }
+    HONE_RETURN_IF_ERROR(NeedsARun(*checkpoint_, "a GGUF file"));
     HONE_TRY(tokenizer_, Tokenizer::FromCheckpoint(*checkpoint_));
     HONE_TRY(config_, ReadModelConfig(*checkpoint_));
     HONE_TRY(const GgufMetadata vocabulary, FolderVocabulary(*checkpoint_, *tokenizer_, config_->vocab, "quantize"));
@@ -557,9 +587,10 @@ class QuantizeCommand : public Command {
   double bits_ = 4, smoothing_ = 0.5;
   uint64_t size_ = 0;
   uint64_t memory_ = 0;
-  std::string recipe_, sensitivity_;
+  std::string recipe_, sensitivity_, sensitivities_;
+  double choosing_s_ = 0;  // of a plan
   LedgerFlags ledger_;
-  Flag *size_flag_ = nullptr, *smoothing_flag_ = nullptr, *sensitivity_flag_ = nullptr;
+  Flag *size_flag_ = nullptr, *smoothing_flag_ = nullptr, *sensitivity_flag_ = nullptr, *sensitivities_flag_ = nullptr;
   CalibrationFlags calibration_{.chunks = 128};
   LayerwiseOptions layerwise_;
   QualityRequest quality_;
@@ -568,8 +599,8 @@ class QuantizeCommand : public Command {
   std::string kv_scheme_, kv_ranges_;
   bool kv_per_head_ = false;
   Flag *bits_flag_ = nullptr, *group_flag_ = nullptr, *sym_flag_ = nullptr, *asym_flag_ = nullptr;
-  Flag *clip_flag_ = nullptr, *per_tensor_flag_ = nullptr, *activations_flag_ = nullptr;
-  std::string clip_ = "minmax", activations_ = "dynamic";
+  Flag *clip_flag_ = nullptr, *per_tensor_flag_ = nullptr, *fp8_type_flag_ = nullptr, *activations_flag_ = nullptr;
+  std::string clip_ = "minmax", activations_ = "dynamic", fp8_type_;
   bool sym_ = false, asym_ = false;
   bool pure_ = false, plan_only_ = false, resume_ = false, allow_requantize_ = false, force_ = false;
   QuantizeOptions options_;

@@ -1,4 +1,4 @@
-// compressed-tensors: pack-quantized (whole numbers), float-quantized (FP8), mxfp4- and nvfp4-pack-quantized. Numbers
+// compressed-tensors: pack-quantized (whole numbers), float-quantized (FP8), mxfp8-, mxfp4-pack- and nvfp4-pack-quantized. Numbers
 // as llm-compressor 0.14 writes them: every scale is rounded to its stored type before codes are made with it, and
 // arithmetic is that of the model's dtype.
 #include <fmt/format.h>
@@ -337,6 +337,50 @@ class FloatQuantized : public LinearFormat {
   const bool per_tensor_;
 };
 
+// E4M3 in blocks of 32 under a power of two; engines round activations in such blocks too.
+class Mxfp8Quantized : public LinearFormat {
+ public:
+  Result<void> Check(int64_t, int64_t columns) const override { return CheckDivides(columns, kBlock, " (MXFP8's)"); }
+  std::vector<TensorInfo> Outputs(const std::string& module, int64_t rows, int64_t columns, DType) const override {
+    return {{module + ".weight", DType::kF8_E4M3, Shape{rows, columns}},
+            {module + ".weight_scale", DType::kU8, Shape{rows, columns / kBlock}}};
+  }
+  void Encode(const LinearWeight& m, std::span<std::vector<std::byte>> out, ThreadPool& threads) const override {
+    const int64_t blocks = m.columns / kBlock;
+    threads.ParallelFor(static_cast<size_t>(m.rows), 1, [&](size_t begin, size_t end) {
+      std::vector<float> place(static_cast<size_t>(m.columns)), largest(static_cast<size_t>(blocks));
+      for (size_t r = begin; r < end; ++r) {
+        const float* x = m.Rows(static_cast<int64_t>(r), 1, place.data());
+        uint8_t* codes = reinterpret_cast<uint8_t*>(out[0].data()) + r * m.columns;
+        uint8_t* scales = reinterpret_cast<uint8_t*>(out[1].data()) + r * blocks;
+        slices_->largest(x, blocks, kBlock, largest.data());
+        for (int64_t b = 0; b < blocks; ++b) {
+          scales[b] = MxScaleOfLargest(kE4M3, MxRule::kCompressedTensors, largest[b]);
+          slices_->to_e4m3(DType::kF32, x + b * kBlock, kBlock, MxScaleValue(scales[b]), codes + b * kBlock);
+        }
+        if (m.made) m.made(static_cast<int64_t>(r), 1, x);
+      }
+    });
+  }
+  bool tells_rows() const override { return true; }
+  void Decode(std::span<const std::span<const std::byte>> out, int64_t, int64_t columns, DType, int64_t first, int64_t count,
+              float* w) const override {
+    for (int64_t i = first * columns; i < (first + count) * columns; i += kBlock, w += kBlock)
+      slices_->from_e4m3(out[0].data() + i, kBlock, MxScaleValue(static_cast<uint8_t>(out[1][i / kBlock])), w);
+  }
+  std::string ConfigJson(DType) const override {
+    const auto arguments = [](const char* dynamic, const char* observer) {
+      return fmt::format("{{\"dynamic\": {}, \"group_size\": 32, \"num_bits\": 8, {}\"scale_dtype\": \"torch.uint8\", "
+                         "\"strategy\": \"group\", \"symmetric\": true, \"type\": \"float\"}}",
+                         dynamic, observer);
+    };
+    return Config("mxfp8-quantized", arguments("false", "\"observer\": \"memoryless_minmax\", "), arguments("true", "").c_str());
+  }
+
+ private:
+  static constexpr int kBlock = 32;
+};
+
 // Two FP4 codes a byte, the low half first.
 class Fp4Packed : public LinearFormat {
  public:
@@ -435,7 +479,11 @@ Result<std::unique_ptr<LinearFormat>> MakeIntQuantized(const LinearScheme& schem
   return std::unique_ptr<LinearFormat>(new IntQuantized(scheme.static_activations, scheme.per_tensor));
 }
 Result<std::unique_ptr<LinearFormat>> MakeFloatQuantized(const LinearScheme& scheme) {
+  if (scheme.e5m2) return UsageError("compressed-tensors' arguments have no E5M2: eight bits of a float are E4M3; --format fp8 has");
   return std::unique_ptr<LinearFormat>(new FloatQuantized(scheme.per_tensor));
+}
+Result<std::unique_ptr<LinearFormat>> MakeMxfp8Quantized(const LinearScheme&) {
+  return std::unique_ptr<LinearFormat>(new Mxfp8Quantized());
 }
 Result<std::unique_ptr<LinearFormat>> MakeMxfp4Packed(const LinearScheme&) {
   return std::unique_ptr<LinearFormat>(new Fp4Packed(false));

@@ -22,8 +22,8 @@
 namespace hone {
 
 struct LinearScheme {
-  std::string method;  // rtn, gptq, w8a8, fp8, mxfp4, nvfp4, nf4, fp4, llm-int8
-  std::string format;  // compressed-tensors, gptq, awq, bitsandbytes
+  std::string method;  // rtn, gptq, w8a8, fp8, mxfp8, mxfp4, nvfp4, nf4, fp4, llm-int8
+  std::string format;  // compressed-tensors, gptq, awq, bitsandbytes, fp8, hqq
   int bits = 4;
   int64_t group = 128;  // columns; 0: a whole row
   bool symmetric = true;
@@ -34,6 +34,7 @@ struct LinearScheme {
   Clip clip = Clip::kMinMax;  // rtn: how the range of a group is found
   bool static_activations = false;  // smoothquant: one scale of activations a layer, in the file
   bool per_tensor = false;          // w8a8, fp8: one scale a matrix, the same where engines fuse several, not one a row
+  bool e5m2 = false;                // fp8: E5M2, not E4M3
 };
 
 // Weights as a reader gets them against the original: sums of squares of the difference and of the original, the largest difference.

@@ -12,6 +12,7 @@
 
 #include "base/random.h"
 #include "base/test_shared.h"
+#include "compress/numbers/small_floats.h"
 #include "formats/safetensors.h"
 #include "tensor/float16.h"
 
@@ -55,6 +56,7 @@ TEST(LinearFormat, OutputsAreWrittenWhole) {
                {{"rtn", "compressed-tensors", 8, 32, false}, 5, 96}, {{"rtn", "gptq", 3, 32, false}, 64, 64},
                {{"rtn", "gptq", 4, 128, true}, 64, 128},             {{"rtn", "awq", 4, 32, false}, 24, 96},
                {{"w8a8", "compressed-tensors"}, 3, 7},               {{"fp8", "compressed-tensors"}, 3, 7},
+               {{"mxfp8", "compressed-tensors"}, 3, 96},             {{"fp8", "fp8"}, 33, 45},
                {{"mxfp4", "compressed-tensors"}, 3, 96},             {{"nvfp4", "compressed-tensors"}, 3, 48},
                {{"nf4", "bitsandbytes"}, 6, 35},                     {{"fp4", "bitsandbytes"}, 3, 128},
                {{"llm-int8", "bitsandbytes"}, 3, 7}};
@@ -140,7 +142,8 @@ TEST(LinearFormat, TheSameBytesWithAllVectors) {
     }
   }
   schemes.push_back({"rtn", "awq", 4, 28, false});
-  for (const char* method : {"w8a8", "fp8", "mxfp4", "nvfp4"}) schemes.push_back({method, "compressed-tensors"});
+  for (const char* method : {"w8a8", "fp8", "mxfp8", "mxfp4", "nvfp4"}) schemes.push_back({method, "compressed-tensors"});
+  for (const bool e5m2 : {false, true}) schemes.push_back({.method = "fp8", .format = "fp8", .e5m2 = e5m2});
   for (const char* method : {"nf4", "fp4", "llm-int8"}) schemes.push_back({method, "bitsandbytes"});
   const CpuFacts facts = ReadCpuFacts();
   for (const LinearScheme& scheme : schemes) {
@@ -177,7 +180,8 @@ TEST(LinearFormat, RowsThatAreMadeCanBeRead) {
                                        {"rtn", "compressed-tensors", 4, 32, false}, {"rtn", "compressed-tensors", 3, 0, false},
                                        {"rtn", "gptq", 4, 48, true}};
   for (const int bits : {4, 8}) schemes.push_back({"rtn", "gptq", bits, 32, false});
-  for (const char* method : {"w8a8", "fp8", "mxfp4", "nvfp4"}) schemes.push_back({method, "compressed-tensors"});
+  for (const char* method : {"w8a8", "fp8", "mxfp8", "mxfp4", "nvfp4"}) schemes.push_back({method, "compressed-tensors"});
+  for (const bool e5m2 : {false, true}) schemes.push_back({.method = "fp8", .format = "fp8", .e5m2 = e5m2});
   for (const char* method : {"w8a8", "fp8"}) schemes.push_back({.method = method, .format = "compressed-tensors", .per_tensor = true});
   for (const char* method : {"nf4", "llm-int8"}) schemes.push_back({method, "bitsandbytes"});
   int told_by = 0;
@@ -216,7 +220,7 @@ TEST(LinearFormat, RowsThatAreMadeCanBeRead) {
       EXPECT_EQ(next, first + count) << name;
     }
   }
-  EXPECT_EQ(told_by, 14);
+  EXPECT_EQ(told_by, 17);
 }
 
 // What a format says of itself, found before its scales are stored, against a plain decoding of what it wrote: hostile tensors.
@@ -406,6 +410,73 @@ TEST(LinearFormat, OneScaleAMatrix) {
   }
 }
 
+// The golden's scales take the power of two at or below the largest magnitude, compressed-tensors' the next one from 1.75 on, where
+// E4M3 ends: else the codes are the same, and nothing is beyond the largest number.
+TEST(LinearFormat, Mxfp8AgainstTheGolden) {
+  HONE_NEED_SHARED(folder, "goldens/compress/quant/floats");
+  const auto file = SafetensorsFile::Open(folder + "/mx-e4m3.safetensors");
+  ASSERT_TRUE(file);
+  const TensorView &x = (*file)->FindTensor("weight")->view, &codes = (*file)->FindTensor("codes")->view, &scales = (*file)->FindTensor("scale_e8m0")->view;
+  const auto format = MakeLinearFormat({"mxfp8", "compressed-tensors"});
+  ASSERT_TRUE(format);
+  const Encoded got = Encode(**format, "m", {x.as<float>(), x.shape[0], x.shape[1], DType::kF32});
+  ASSERT_EQ(got.bytes[0].size(), codes.bytes());
+  ASSERT_EQ(got.bytes[1].size(), scales.bytes());
+  std::vector<float> back(static_cast<size_t>(x.shape.elements()));
+  (*format)->Decode(got.spans(), x.shape[0], x.shape[1], DType::kF32, 0, x.shape[0], back.data());
+  int64_t same = 0, above = 0;
+  for (size_t b = 0; b < got.bytes[1].size(); ++b) {
+    float amax = 0, most = 0;
+    for (size_t i = 32 * b; i < 32 * (b + 1); ++i) amax = std::max(amax, std::fabs(x.as<float>()[i])), most = std::max(most, std::fabs(back[i]));
+    const int theirs = scales.as<uint8_t>()[b], mine = static_cast<int>(got.bytes[1][b]);
+    const bool next = amax > 0 && std::isnormal(amax) && amax / std::exp2(std::floor(std::log2(amax))) >= 1.75f;
+    EXPECT_EQ(mine, std::min(254, theirs + next)) << b << " of " << amax;
+    EXPECT_LE(std::fabs(most - amax), amax / 16 + 0x1.0p-136f) << b;
+    if (mine == theirs) {
+      ++same;
+      EXPECT_EQ(std::memcmp(&got.bytes[0][32 * b], codes.data + 32 * b, 32), 0) << b << " of " << amax;
+    } else {
+      ++above;
+    }
+  }
+  EXPECT_GT(same, 20);
+  EXPECT_GT(above, 2);
+}
+
+// Blocks of 128 rows and columns, whole ones and the last of each side: the scale brings the largest magnitude to the largest number.
+TEST(LinearFormat, BlocksOfFp8) {
+  constexpr int64_t kRows = 131, kColumns = 200;
+  Rng rng(8);
+  std::vector<float> w(kRows * kColumns);
+  for (float& x : w) x = static_cast<float>(rng.Below(1u << 20)) / (1 << 19) - 1;
+  for (int64_t i = 128; i < kColumns; ++i) w[129 * kColumns + i] *= 1000;
+  w[0] = -1e-20f;
+  for (const bool e5m2 : {false, true}) {
+    const SmallFloat& number = e5m2 ? kE5M2 : kE4M3;
+    const float top = e5m2 ? 57344.0f : 448.0f;
+    const auto format = MakeLinearFormat({.method = "fp8", .format = "fp8", .e5m2 = e5m2});
+    ASSERT_TRUE(format);
+    const Encoded got = Encode(**format, "m", {w.data(), kRows, kColumns, DType::kBF16});
+    EXPECT_EQ(got.infos[0].type, e5m2 ? DType::kF8_E5M2 : DType::kF8_E4M3);
+    ASSERT_EQ(got.infos[1].name, "m.weight_scale_inv");
+    ASSERT_EQ(got.infos[1].shape, (Shape{2, 2}));
+    std::vector<float> back(w.size());
+    (*format)->Decode(got.spans(), kRows, kColumns, DType::kBF16, 0, kRows, back.data());
+    for (int64_t i = 0; i < kRows * kColumns; ++i) {
+      const int64_t r = i / kColumns / 128 * 128, c = i % kColumns / 128 * 128;
+      float amax = 0;
+      for (int64_t j = r; j < std::min(r + 128, kRows); ++j) {
+        for (int64_t k = c; k < std::min(c + 128, kColumns); ++k) amax = std::max(amax, std::fabs(w[j * kColumns + k]));
+      }
+      const float scale = amax / top;
+      const uint8_t code = EncodeSmallFloat(number, w[i] / scale);
+      ASSERT_EQ(static_cast<uint8_t>(got.bytes[0][i]), code) << e5m2 << " " << i;
+      ASSERT_EQ(back[i], DecodeSmallFloat(number, code) * scale) << e5m2 << " " << i;
+      i += i % kColumns < kColumns - 8 ? 6 : 0;  // some are enough
+    }
+  }
+}
+
 TEST(LinearFormat, ShapesAndSchemesThatCannotWorkAreRefused) {
   const auto message = [](const LinearScheme& scheme, int64_t rows, int64_t columns) {
     const auto format = MakeLinearFormat(scheme);
@@ -421,6 +492,9 @@ TEST(LinearFormat, ShapesAndSchemesThatCannotWorkAreRefused) {
   EXPECT_NE(message({"rtn", "awq", 4, 128, true}, 64, 256).find("--asym"), std::string::npos);
   EXPECT_NE(message({"rtn", "awq", 4, 128, false}, 63, 256).find("eight a word"), std::string::npos);
   EXPECT_NE(message({"nvfp4", "compressed-tensors"}, 64, 40).find("NVFP4"), std::string::npos);
+  EXPECT_NE(message({"mxfp8", "compressed-tensors"}, 64, 40).find("MXFP8"), std::string::npos);
+  EXPECT_NE(message({.method = "fp8", .format = "compressed-tensors", .e5m2 = true}, 64, 64).find("--format fp8"), std::string::npos);
+  EXPECT_NE(message({.method = "fp8", .format = "fp8", .per_tensor = true}, 64, 64).find("--per-tensor"), std::string::npos);
   EXPECT_NE(message({"hqq", "gptq"}, 64, 64).find("rtn in compressed-tensors"), std::string::npos);
 }
 
@@ -430,7 +504,9 @@ TEST(LinearFormat, TinyWeightsKeepFiniteScales) {
        {LinearScheme{"rtn", "compressed-tensors", 4, 32, true}, LinearScheme{"rtn", "compressed-tensors", 4, 32, false},
         LinearScheme{"rtn", "gptq", 4, 32, true}, LinearScheme{"rtn", "awq", 4, 32, false},
         LinearScheme{"fp8", "compressed-tensors"}, LinearScheme{"nvfp4", "compressed-tensors"},
-        LinearScheme{"mxfp4", "compressed-tensors"}, LinearScheme{"nf4", "bitsandbytes"}}) {
+        LinearScheme{"mxfp8", "compressed-tensors"}, LinearScheme{"fp8", "fp8"},
+        LinearScheme{.method = "fp8", .format = "fp8", .e5m2 = true}, LinearScheme{"mxfp4", "compressed-tensors"},
+        LinearScheme{"nf4", "bitsandbytes"}}) {
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
       const auto format = MakeLinearFormat(scheme);
       ASSERT_TRUE(format);

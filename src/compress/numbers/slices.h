@@ -32,8 +32,9 @@ struct Slices {
   void (*round_in)(DType dtype, const float* x, int64_t n, float scale, float zero, int half, uint8_t* codes);
   // round(x * factor), limited to +-127.
   void (*round_to_bytes)(const float* x, int64_t n, float factor, int8_t* codes);
-  // E4M3 of R(x / scale).
+  // E4M3 of R(x / scale), E5M2 of x / scale; beyond the largest number: that.
   void (*to_e4m3)(DType dtype, const float* x, int64_t n, float scale, uint8_t* codes);
+  void (*to_e5m2)(const float* x, int64_t n, float scale, uint8_t* codes);
   // The largest |x| of each block. REQUIRES: blocks of a multiple of 16.
   void (*largest)(const float* x, int64_t blocks, int block, float* largest);
   // E2M1 of x / its block's scale, zeros without a sign, two a byte, the first in the low half. REQUIRES: blocks of a multiple of 16.
@@ -49,8 +50,9 @@ struct Slices {
   void (*dequantize)(const uint8_t* codes, int64_t n, float scale, float zero, float* x);
   // code * scale.
   void (*from_bytes)(const std::byte* codes, int64_t n, float scale, float* x);
-  // The E4M3 number that a code means * scale.
+  // The number that a code means * scale.
   void (*from_e4m3)(const std::byte* codes, int64_t n, float scale, float* x);
+  void (*from_e5m2)(const std::byte* codes, int64_t n, float scale, float* x);
   // values[code] * its block's scale for codes two a byte, the first in the high half or the low one. REQUIRES: even blocks.
   void (*look_up)(const std::byte* packed, int64_t blocks, int64_t block, const float* values, bool high_first, const float* scales,
                   float* x);

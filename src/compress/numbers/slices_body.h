@@ -203,6 +203,13 @@ void ToE4m3(DType dtype, const float* x, int64_t n, float scale, uint8_t* codes)
   });
 }
 
+void ToE5m2(const float* x, int64_t n, float scale, uint8_t* codes) {
+  ForVectors(x, n, [&](Floats v, int64_t i, int count) {
+    v = v / scale;
+    StoreSome(SmallMagnitude<2, 15 << 2, 0x7b>(v, 0x1.0p-14f, 0x1.0p7f) | SignOf(v, 7), count, codes + i);
+  });
+}
+
 void Largest(const float* x, int64_t blocks, int block, float* largest) {
   for (int64_t b = 0; b < blocks; ++b, x += block) {
     Floats most{};
@@ -417,6 +424,15 @@ void FromE4m3(const std::byte* codes, int64_t n, float scale, float* x) {
     const Ints magnitude = v & 0x7f, sign = (v & 0x80) << 24;
     const Floats value = FromBits(Bits(FromBits(magnitude << 20) * 0x1.0p120f) | sign);
     return Select(magnitude == 0x7f, Splat(std::nanf("")), value) * scale;
+  });
+}
+
+// The same, times 2^-112; what is no finite number has all bits of the exponent.
+void FromE5m2(const std::byte* codes, int64_t n, float scale, float* x) {
+  ForStored(codes, n, 1, x, FromBytes, [&](Ints v) {
+    const Ints magnitude = v & 0x7f, sign = (v & 0x80) << 24;
+    const Ints finite = Bits(FromBits(magnitude << 21) * 0x1.0p112f), beyond = 0x7f800000 | (magnitude & 3) << 21;
+    return FromBits(Select(magnitude < 0x7c, finite, beyond) | sign) * scale;
   });
 }
 

@@ -92,6 +92,9 @@ TEST_P(SlicesTest, SmallFloatsAsTheDefinitions) {
         for (int64_t i = 0; i < n; ++i) wanted[i] = EncodeSmallFloat(kE4M3, RoundedTo(dtype, x[i] / scale));
         ASSERT_EQ(codes, wanted) << scale << " " << Info(dtype).name;
       }
+      slices().to_e5m2(x.data(), n, scale, codes.data());
+      for (int64_t i = 0; i < n; ++i) wanted[i] = EncodeSmallFloat(kE5M2, x[i] / scale);
+      ASSERT_EQ(codes, wanted) << scale << " E5M2";
     }
   }
 }
@@ -280,14 +283,16 @@ TEST_P(SlicesTest, ReadsAndLooksUpAsTheDefinitions) {
   for (int i = 0; i < 256; ++i) all[i] = static_cast<std::byte>(i);
   std::vector<float> back(256);
   for (const float scale : {1.0f, 0.017f, 0x1.0p-120f}) {
-    slices().from_e4m3(all.data(), 256, scale, back.data());
-    for (int i = 0; i < 256; ++i) {
-      const float wanted = DecodeSmallFloat(kE4M3, static_cast<uint8_t>(i)) * scale;
-      if (std::isnan(wanted)) {
-        EXPECT_TRUE(std::isnan(back[i])) << i;
-      } else {
-        EXPECT_EQ(back[i], wanted) << i;
-        EXPECT_EQ(std::signbit(back[i]), std::signbit(wanted)) << i;
+    for (const bool e5m2 : {false, true}) {
+      (e5m2 ? slices().from_e5m2 : slices().from_e4m3)(all.data(), 256, scale, back.data());
+      for (int i = 0; i < 256; ++i) {
+        const float wanted = DecodeSmallFloat(e5m2 ? kE5M2 : kE4M3, static_cast<uint8_t>(i)) * scale;
+        if (std::isnan(wanted)) {
+          EXPECT_TRUE(std::isnan(back[i])) << i;
+        } else {
+          EXPECT_EQ(back[i], wanted) << i;
+          EXPECT_EQ(std::signbit(back[i]), std::signbit(wanted)) << i;
+        }
       }
     }
   }
