@@ -100,6 +100,45 @@ TEST_P(ElementwiseTest, SoftmaxOfOneFiniteNumberIsCertain) {
   }
 }
 
+// exp of an F32 difference d: |d| eps, 4 more from exp, as in a softmax; the difference of two of them has 40 eps at most, and
+// probabilities sum to one.
+TEST_P(ElementwiseTest, DivergenceEqualsTheFormula) {
+  const float p[] = {std::log(2.0f), 0, 0}, q[] = {5, 5, 5 + std::log(2.0f)};  // (1/2, 1/4, 1/4) and (1/4, 1/4, 1/2)
+  EXPECT_NEAR(Divergence(p, q, 3, isa()), 0.25 * std::log(2.0), 100 * kEps);
+  EXPECT_EQ(Divergence(q, q, 3, isa()), 0);
+  for (const int n : {1, 2, 7, 8, 15, 16, 17, 31, 33, 100, 1000, 32003}) {
+    for (const double size : {0.01, 5.0, 15.0, 60.0}) {
+      std::vector<float> x = Numbers(n, size, n), y = Numbers(n, size, n + 1);
+      if (n > 10) x[3] = -kInfinite, x[n - 1] = y[n - 1] = -kInfinite;  // impossible before
+      const double max_x = *std::max_element(x.begin(), x.end()), max_y = *std::max_element(y.begin(), y.end());
+      double sum_x = 0, sum_y = 0, product = 0, magnitude = 1;
+      for (int i = 0; i < n; ++i) {
+        const double b = x[i] - max_x, o = y[i] - max_y;
+        if (b > -20) sum_x += std::exp(b), product += std::exp(b) * (b - o), magnitude = std::max(magnitude, std::fabs(b - o));
+        if (o > -20) sum_y += std::exp(o);
+      }
+      const double expected = std::max(0.0, product / sum_x + std::log(sum_y) - std::log(sum_x));
+      ASSERT_NEAR(Divergence(x.data(), y.data(), n, isa()), expected, 50 * kEps * magnitude) << n << " " << size;
+    }
+  }
+}
+
+// Wherever it is, a logit that is no number is not lost, nor one that was possible and is not any more.
+TEST_P(ElementwiseTest, DivergenceOfDamagedLogitsIsNotFinite) {
+  for (const int n : {1, 5, 16, 40}) {
+    for (int at = 0; at < n; ++at) {
+      std::vector<float> good(n, 1.0f), bad = good;
+      bad[at] = std::nanf("");
+      EXPECT_TRUE(std::isnan(Divergence(good.data(), bad.data(), n, isa()))) << n << " " << at;
+      EXPECT_TRUE(std::isnan(Divergence(bad.data(), good.data(), n, isa()))) << n << " " << at;
+      bad[at] = kInfinite;
+      EXPECT_FALSE(std::isfinite(Divergence(good.data(), bad.data(), n, isa()))) << n << " " << at;
+      bad[at] = -kInfinite;
+      EXPECT_FALSE(std::isfinite(Divergence(good.data(), bad.data(), n, isa()))) << n << " " << at;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, ElementwiseTest, testing::ValuesIn(kElementwiseLines), KernelLineName);
 
 }  // namespace

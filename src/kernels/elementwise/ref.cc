@@ -30,4 +30,25 @@ void SoftmaxScalar(float* y, int64_t n) noexcept {
   for (int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(y[i] * factor);
 }
 
+double DivergenceScalar(const float* base, const float* other, int64_t n) noexcept {
+  constexpr double kLeast = -20;
+  float max_base = base[0], max = other[0];
+  for (int64_t i = 1; i < n; ++i) {
+    max_base = base[i] > max_base ? base[i] : max_base;
+    max = other[i] > max ? other[i] : max;
+  }
+  double sum_base = 0, sum = 0, product = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double b = static_cast<double>(base[i]) - max_base, o = static_cast<double>(other[i]) - max;
+    if (!(b <= kLeast)) {  // NaN stays
+      const double p = std::exp(b);
+      sum_base += p;
+      product += p * (b - o);
+    }
+    if (!(o <= kLeast)) sum += std::exp(o);
+  }
+  const double divergence = product / sum_base + std::log(sum) - std::log(sum_base);
+  return divergence < 0 ? 0 : divergence;
+}
+
 }  // namespace hone
