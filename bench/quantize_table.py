@@ -7,7 +7,8 @@
 Every row is quantised and compared with MODEL on the held-out text (protocol llama.cpp, windows of 512). "plain" rows are
 what llama-quantize writes, byte for byte, with the importance matrix of the calibration text; GPTQ rows of a type have its
 size, mixed ones at most that. The last columns name the row of least divergence that takes no more bytes than the plain one.
-Results are kept in --work, a JSON file a row: stopped, it goes on where it was. MODEL as a GGUF file leaves out folders.
+Results are kept in --work, a JSON file a row, and what each matrix matters, which is measured once for all budgets: stopped,
+it goes on where it was. MODEL as a GGUF file leaves out folders.
 --speeds names the folder that quantize_speed.py kept its results in: decode of the 1B shape, which does not depend on how
 codes were found. Ends with an error where a plain row is the best of its size. Only the standard library of Python is needed.
 """
@@ -19,7 +20,7 @@ TYPES = {'3': ['Q2_K', 'Q3_K_S', 'Q3_K_M', 'Q3_K_L'], '4': ['Q4_0', 'IQ4_XS', 'Q
 
 
 def rows(folder):
-    """(name, width, group, arguments); {imatrix}, {calibration}, {chunks} are filled in. BITS_OF:ROW becomes the bits per weight
+    """(name, width, group, arguments); {imatrix}, {calibration}, {chunks}, {sensitivities} are filled in. BITS_OF:ROW becomes the bits per weight
     of a row made before, TYPES_OF:ROW a recipe of its types (what measuring chose: GPTQ need not measure again)."""
     imatrix, text = ['--imatrix', '{imatrix}'], ['--calibration', '{calibration}', '--chunks', '{chunks}']
     for width, types in TYPES.items():
@@ -27,7 +28,7 @@ def rows(folder):
             yield f'{kind} plain', width, '', ['--type', kind, *imatrix]
             yield f'{kind} gptq', width, '', ['--type', kind, *imatrix, '--method', 'gptq', *text]
         for kind in types[-1:]:
-            yield f'{kind} mixed', width, '', ['--bits', f'BITS_OF:{kind} plain', *imatrix, *text]
+            yield f'{kind} mixed', width, '', ['--bits', f'BITS_OF:{kind} plain', *imatrix, *text, '--sensitivities', '{sensitivities}']
             yield f'{kind} mixed gptq', width, '', ['--type', kind, '--recipe', f'TYPES_OF:{kind} mixed', *imatrix, '--method', 'gptq',
                                                     *text]
     if not folder: return
@@ -142,7 +143,8 @@ def main():
         if not kept.exists():
             try:
                 filled = [earlier(w, width) if re.match('(BITS|TYPES)_OF:', w) else
-                          w.format(imatrix=imatrix, calibration=args.calibration, chunks=args.chunks) for w in words]
+                          w.format(imatrix=imatrix, calibration=args.calibration, chunks=args.chunks,
+                                   sensitivities=work / 'sensitivities') for w in words]
                 out = work / ('made' if group else 'made.gguf')
                 if out.is_dir(): shutil.rmtree(out)
                 report = json.loads(hone('quantize', args.model, out, *filled, '--no-measure', '--force', '--json'))

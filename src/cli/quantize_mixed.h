@@ -25,7 +25,9 @@ struct MixedRequest {
   bool measured = true;           // --sensitivity measured
   const Imatrix* imatrix = nullptr;  // given; nullptr: collected
   std::string out;                // files of work in progress begin with this
-  bool keep = false;              // what was chosen is written down for --resume
+  std::string sensitivities;      // --sensitivities FILE; "": beside OUT until the job is done
+  bool plan = false;              // nothing is collected, measured or written: only what is there already counts
+  bool resume = false;            // what an earlier run has collected and measured counts
   uint64_t memory_bytes = 0;
   std::map<std::string, DType> fixed;  // types that a recipe gives
 };
@@ -34,6 +36,7 @@ struct MixedTypes {
   std::map<std::string, DType> types;
   std::optional<Imatrix> imatrix;  // collected here
   std::vector<std::string> notes;  // how the types were chosen, for people
+  double seconds = 0;              // of a plan: what collecting and measuring will take
 };
 
 // Errors: a budget that is too small, a stop. A model that hone does not run is no error: types are then chosen by errors of
@@ -45,6 +48,8 @@ Result<MixedTypes> ChooseMixedTypes(const MixedRequest& request, const TensorSou
 // What an earlier run has written down, and the matrix that it collected; nullopt if it has not.
 Result<std::optional<MixedTypes>> ReadMixedTypes(const std::string& out, const TensorSource& source);
 bool HasMixedTypes(const std::string& out);
+// What was measured for them so far: where it waits for --resume, and all of these files.
+std::string KeptSensitivities(const std::string& out);
 void RemoveMixedTypes(const std::string& out);
 
 }  // namespace hone

@@ -62,13 +62,6 @@ TEST_F(MixedTest, BudgetsAreKeptAndUsed) {
   EXPECT_FALSE(ApplyRecipe(*ParseRecipe("nothing Q8_0", "r"), **source, "r"));
 }
 
-TEST(Sensitivity, DivergenceOfLogitsIsTheSum) {
-  // p = (1/2, 1/4, 1/4), q = (1/4, 1/4, 1/2): 1/2 log 2 - 1/4 log 2.
-  const float p[] = {std::log(2.0f), 0, 0}, q[] = {5, 5, 5 + std::log(2.0f)};
-  EXPECT_NEAR(LogitDivergence(p, q, 3), 0.25 * std::log(2.0), 1e-6);
-  EXPECT_NEAR(LogitDivergence(q, q, 3), 0, 1e-7);
-}
-
 TEST_F(MixedTest, WhatMattersIsMeasuredAndPaidFor) {
   const auto checkpoint = Checkpoint::Open(HONE_SOURCE_DIR "/assets/builtin/main");
   ASSERT_TRUE(checkpoint);

@@ -1,6 +1,7 @@
 // How much each matrix matters for what a model says, measured: a few matrices at a time are quantised, the model is run on
-// text, and the divergence of its next tokens from those of the original is taken. All runs go through the layers side by
-// side, each layer loaded once a group (models/layer_walk.h), so that memory does not depend on the number of layers.
+// text, and the divergence of its next tokens from those of the original is taken. A few runs at a time go through the layers side
+// by side, from the first layer that they change (models/layer_walk.h), so that memory does not depend on the number of layers
+// and what is measured is kept before the job ends (sensitivity_log.h).
 //
 // Errors of weights alone say nothing of this: the same share of error costs a hundred times as much in some matrices as in
 // others. Divergence grows with the square of an error, so one measurement a matrix is enough to price all types.
@@ -15,6 +16,7 @@
 #include "base/result.h"
 #include "base/runtime.h"
 #include "compress/calibrate/collect.h"
+#include "compress/gguf/sensitivity_log.h"
 #include "compress/imatrix/imatrix.h"
 #include "models/layer_walk.h"
 #include "tensor/dtype.h"
@@ -30,6 +32,7 @@ struct SensitivityOptions {
   std::string work_path;      // files of this beginning hold what memory_bytes has no room for
   uint64_t memory_bytes = 0;  // 0: no limit
   double budget_flops = 6e13;  // decides how many tokens are run and how many matrices go together
+  SensitivityLog* log = nullptr;  // groups that it has are not measured; those that are go there. Of MakeSensitivityKey
   std::function<bool(double share)> progress;  // false stops with kCancelled
 };
 
@@ -42,18 +45,28 @@ struct SensitivityGroup {
 struct Sensitivity {
   std::vector<SensitivityGroup> groups;  // empty: the budget is too small for this model
   uint64_t tokens = 0;
+  size_t measured = 0;  // groups that the log did not have
 };
 
+// Which tensors go together and how many tokens are run: none where the budget is too small for this model.
+struct SensitivityPlan {
+  std::vector<std::vector<std::string>> groups;
+  uint64_t tokens = 0;
+};
+SensitivityPlan PlanSensitivity(const LayerWalk& walk, const CalibrationText& text, const SensitivityOptions& options);
+// Reads all weights of the model; `options.progress` may stop it.
+Result<SensitivityKey> MakeSensitivityKey(const LayerWalk& walk, const CalibrationText& text, const SensitivityOptions& options);
+// How long the groups that the log does not have will take, from a sample of the work on this machine.
+Result<double> EstimateSensitivitySeconds(LayerWalk& walk, const CalibrationText& text, const SensitivityOptions& options,
+                                          const Runtime& runtime);
+
 // `text`: windows spread over it are run. Errors: a stop, a quantised model (there is no original to compare with), logits
-// that are not finite. The same text, types and budget give the same groups and tokens. REQUIRES: walk.max_rows() is at least
-// kSensitivityRows.
+// that are not finite. The same text, types and budget give the same groups and tokens. What a log has
+// makes no difference to the result. REQUIRES: walk.max_rows() is at least kSensitivityRows.
 Result<Sensitivity> MeasureSensitivity(LayerWalk& walk, const CalibrationText& text, const SensitivityOptions& options,
                                        const Runtime& runtime);
 
 // Peak memory of it with all streams in files: a layer, two output matrices, logits, a window of every stream.
 uint64_t LeastSensitivityMemory(const LayerWalk& walk, size_t probes);
-
-// KL divergence of two rows of logits, in nats. Exposed for tests.
-double LogitDivergence(const float* base, const float* other, int64_t vocab);
 
 }  // namespace hone
