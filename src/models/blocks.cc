@@ -51,14 +51,15 @@ int64_t LongestInput(const ModelConfig& config) {
                    int64_t{config.shared_ffn_width}});
 }
 
-MatmulJob Job(const PackedMatrix& weight, const float* x, float* y, int64_t m, const float* bias) {
-  return {.weight = &weight, .x = x, .x_stride = weight.k(), .y = y, .y_stride = weight.n(), .m = m, .bias = bias};
+// Rows of x and y lie one after the other. Until InOrder, x_stride is what a row has; the matrix may be wider.
+MatmulJob Job(const PackedMatrix& weight, const float* x, int64_t inputs, float* y, int64_t m, const float* bias) {
+  return {.weight = &weight, .x = x, .x_stride = inputs, .y = y, .y_stride = weight.n(), .m = m, .bias = bias};
 }
 MatmulJob Job(const Linear& linear, const float* x, float* y, int64_t m) {
-  return Job(linear.weight, x, y, m, linear.bias_or_null());
+  return Job(linear.weight, x, linear.inputs, y, m, linear.bias_or_null());
 }
 
-// The jobs, with inputs put in order for the matrices that want them so; such inputs are read once for all that share them.
+// The jobs, with inputs put in order and filled up with zeros for the matrices that want them so; such inputs are read once for all that share them.
 std::span<const MatmulJob> InOrder(Step& step, std::span<const MatmulJob> jobs) {
   StepScratch& scratch = step.scratch;
   if (scratch.orders == nullptr) [[likely]] return jobs;
@@ -90,7 +91,7 @@ std::span<const MatmulJob> InOrder(Step& step, std::span<const MatmulJob> jobs) 
     ForRows(step, job.m, k, [&](size_t begin, size_t end) {
       for (size_t r = begin; r < end; ++r) {
         const float* x = jobs[i].x + static_cast<int64_t>(r) * jobs[i].x_stride;
-        for (int64_t c = 0; c < k; ++c) out[static_cast<int64_t>(r) * k + c] = x[(*order)[c]];
+        for (int64_t c = 0; c < k; ++c) out[static_cast<int64_t>(r) * k + c] = (*order)[c] < 0 ? 0 : x[(*order)[c]];
       }
     });
     job.x = out;
@@ -102,7 +103,7 @@ std::span<const MatmulJob> InOrder(Step& step, std::span<const MatmulJob> jobs) 
 // `adapters`: which rows of the jobs have one. REQUIRES for those: extra.finish is null.
 void Run(Step& step, std::span<const MatmulJob> jobs, const MatmulExtra& extra, std::span<const AdapterRows> adapters) {
   if (const InputWatch* watch = step.scratch.watch; watch != nullptr) [[unlikely]] {
-    for (const MatmulJob& job : jobs) watch->observer(watch->names.at(job.weight), job.x, job.x_stride, job.m, job.weight->k());
+    for (const MatmulJob& job : jobs) watch->observer(watch->names.at(job.weight), job.x, job.x_stride, job.m, job.x_stride);
     if (watch->only_inputs && !jobs.empty() && watch->names.at(jobs.front().weight).find(".ffn_down") != std::string::npos) return;
   }
   Matmul(InOrder(step, jobs), step.scratch.matmul, *step.runtime.threads, extra);
@@ -474,7 +475,7 @@ void Logits(Step& step, const ModelWeights& weights, float* logits) {
     std::memcpy(step.h + i * width, step.x + step.batch.logit_rows[i] * width, width * sizeof(float));
   }
   NormRows(step, step.h, step.h, weights.output_norm.data(), rows, width);
-  const MatmulJob job = Job(weights.output, step.h, logits, rows, nullptr);
+  const MatmulJob job = Job(weights.output, step.h, width, logits, rows, nullptr);
   FindAdapterRows(step.batch, true, &step.scratch.logit_adapters);
   Run(step, {&job, 1}, {}, step.scratch.logit_adapters);
   if (config.logits_scale == 1 && config.logits_soft_cap == 0) return;

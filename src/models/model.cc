@@ -248,6 +248,7 @@ Result<std::vector<WeightInfo>> ListWeights(const Checkpoint& checkpoint) {
       info.shape = Shape{weight.quantized->rows(), weight.quantized->columns()};
       info.file_bytes = weight.quantized->file_bytes();
       info.quantized = true;
+      info.width = weight.quantized->width(false);
     }
     infos.push_back(std::move(info));
   }

@@ -143,7 +143,10 @@ struct WeightInfo {
   Shape shape;
   uint64_t file_bytes = 0;
   bool quantized = false;  // stored by a format of models/quantized
-  uint64_t bytes() const { return BytesFor(type, shape.elements()); }  // packed
+  int64_t width = 0;       // elements of a row as it runs: blocks are filled up; 0: as the shape says
+  uint64_t bytes() const {  // packed
+    return width > 0 ? static_cast<uint64_t>(shape[0]) * BytesFor(type, width) : BytesFor(type, shape.elements());
+  }
 };
 // Every weight that the model reads. Errors as Load's, where they can be known without reading the weights.
 Result<std::vector<WeightInfo>> ListWeights(const Checkpoint& checkpoint);

@@ -124,7 +124,7 @@ class Loader {
     TensorView source = options_.replace ? options_.replace(*weight) : TensorView();
     Tensor transcoded;  // of one matrix at a time, gone when it is packed
     if (!source && weight->quantized != nullptr) {
-      source = {weight->quantized->type(pack.exact), weight->view.shape};
+      source = {weight->quantized->type(pack.exact), Shape{weight->view.shape[0], weight->quantized->width(pack.exact)}};
       if (!packed_) {
         HONE_TRY(transcoded, weight->quantized->Transcode(weight->first_row, weight->view.shape[0], pack.exact, threads_));
         source = transcoded.view();
@@ -135,6 +135,7 @@ class Loader {
     }
     HONE_TRY(linear.weight, PackedMatrix::Pack(source, pack, threads_)
                                 .Context(fmt::format("{}: tensor {}", checkpoint_.path(), weight->file_name)));
+    linear.inputs = weight->view.shape[1];
     bytes_ += linear.weight.bytes();
     place_ = place_.subspan(std::min(place_.size(), Aligned(linear.weight.bytes())));
     weight->Release(checkpoint_);
@@ -175,8 +176,10 @@ size_t PanelBytes(const WeightMap& map, const ModelConfig& config, const PackOpt
   size_t bytes = 0;
   for (const Weight& weight : map.weights()) {
     const bool packed = weight.view.shape.rank() == 2 && (config.tied_embeddings || weight.name != "token_embd.weight");
+    if (!packed) continue;
     const DType type = weight.quantized != nullptr ? weight.quantized->type(pack.exact) : weight.view.type;
-    if (packed) bytes += Aligned(PackedMatrix::BytesOf(type, weight.view.shape[0], weight.view.shape[1]));
+    const int64_t width = weight.quantized != nullptr ? weight.quantized->width(pack.exact) : weight.view.shape[1];
+    bytes += Aligned(PackedMatrix::BytesOf(type, weight.view.shape[0], width));
   }
   return bytes;
 }

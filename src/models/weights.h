@@ -23,7 +23,8 @@ namespace hone {
 struct Linear {
   PackedMatrix weight;
   std::vector<float> bias;  // [N] or empty
-  // Input i of the matrix is x[columns[i]] (QuantizedMatrix::order); nullptr: x as it is.
+  int64_t inputs = 0;       // numbers of a row of x
+  // Input i of the matrix is x[columns[i]], 0 where that is below 0 (QuantizedMatrix::order); nullptr: x as it is.
   std::shared_ptr<const std::vector<int32_t>> columns = nullptr;
   const PackedMatrix* next = nullptr;  // what a step reads after this, if it is always the same (LinkInReadingOrder)
   const float* bias_or_null() const { return bias.empty() ? nullptr : bias.data(); }

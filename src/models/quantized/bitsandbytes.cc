@@ -65,7 +65,8 @@ class Codes4 final : public QuantizedMatrix {
     HONE_TRY(const JsonConfig said, JsonConfig::Parse(text.substr(0, text.find('\0')), where_ + state_name));
     HONE_TRY(block_, said.Int("blocksize"));
     HONE_TRY(const std::vector<int64_t> shape, said.Ints("shape"));
-    if (block_ < 1 || block_ > n) return source.Bad(fmt::format("blocksize is {}; wanted 1 to {}", block_, n));
+    if (block_ < 1) return source.Bad(fmt::format("blocksize is {}; wanted 1 or more", block_));
+    block_ = std::min(block_, n);  // a matrix of less than a block is one
     if (shape != std::vector<int64_t>{rows_, columns_}) {
       return source.Bad(fmt::format("its state is of a matrix of another shape than [{}, {}]", rows_, columns_));
     }
@@ -89,7 +90,6 @@ class Codes4 final : public QuantizedMatrix {
     }
     codes_ = codes->view.as<uint8_t>();
     stored_ = fmt::format("bitsandbytes {}, blocks of {}", kind == "nf4" ? "NF4" : "FP4", block_);
-    type_ = RoundedType(columns_);
     if (columns_ % 32 == 0 && block_ % 32 == 0) {
       if (Holds(kNf4Values, kNf4Steps, 0.5f)) type_ = DType::kNF4;
       if (Holds(kFp4Values, 12, 0.1f)) type_ = DType::kQ5_0;

@@ -212,7 +212,6 @@ class Fp8Matrix final : public QuantizedMatrix {
     for (int i = 0; i < 256; ++i) table_[i] = E4m3Value(static_cast<uint8_t>(i));
     stored_ = fmt::format("FP8 E4M3, {}", block_rows_ == 1 ? "scales of rows" : block_rows_ == rows_ && across == 1 ? "one scale"
                                           : fmt::format("scales of {} x {}", block_rows_, block_columns_));
-    type_ = RoundedType(columns_);
     return {};
   }
 
@@ -258,7 +257,7 @@ class Fp4Matrix final : public QuantizedMatrix {
     codes_ = codes->view.as<uint8_t>();
     scales_ = scales->view.as<uint8_t>();
     stored_ = nvidia_ ? "NVFP4" : "MXFP4";
-    type_ = !nvidia_ ? DType::kMXFP4 : columns_ % 256 == 0 ? DType::kQ6_K : RoundedType(columns_);
+    type_ = !nvidia_ ? DType::kMXFP4 : columns_ % 256 == 0 ? DType::kQ6_K : DType::kQ8_0;
     exact_type_ = nvidia_ ? DType::kF32 : DType::kMXFP4;
     return {};
   }

@@ -1,10 +1,11 @@
 // HQQ (half-quadratic quantisation) as the hqq library writes it into safetensors: w = (code - zero) * scale with float
 // zeros, groups over the flattened matrix; everything about a matrix lies in small tensors beside its codes. Up to 4 bits
-// in groups of whole blocks run as Q4_1, whose codes are the file's and whose least weight is -zero * scale rounded to F16.
+// in groups within rows run as Q4_1, whose codes are the file's and whose least weight is -zero * scale rounded to F16.
 #include <fmt/format.h>
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "models/quantized/hqq_layout.h"
 #include "models/quantized/integer_matrix.h"
@@ -57,8 +58,11 @@ class HqqMatrix final : public QuantizedMatrix {
     zero_ = {.view = zero->view, .row_stride = 1};
     HONE_TRY(const int64_t bits, Number(source, ".nbits", layout_.bits));
     stored_ = fmt::format("hqq {}-bit, groups of {}", bits, group_);
-    type_ = RoundedType(columns_);
-    if (axis_ == 1 && layout_.bits <= 4 && group_ % 32 == 0 && columns_ % group_ == 0) type_ = DType::kQ4_1;
+    if (axis_ == 1 && layout_.bits <= 4 && columns_ % group_ == 0) {
+      std::vector<int32_t> columns(columns_);
+      std::iota(columns.begin(), columns.end(), 0);
+      TakeGroups(DType::kQ4_1, std::move(columns), [this](int64_t column) { return column / group_; });
+    }
     return {};
   }
 
@@ -83,8 +87,10 @@ class HqqMatrix final : public QuantizedMatrix {
 
   Result<void> Encode(int64_t first, int64_t count, DType type, std::byte* out) const override {
     if (type != DType::kQ4_1) return QuantizedMatrix::Encode(first, count, type, out);
-    for (int64_t i = first * columns_; i < (first + count) * columns_; i += 32, out += sizeof(BlockQ4_1)) {
-      const int64_t group = i / group_;
+    const int64_t elements = width(false);
+    for (int64_t i = 0; i < count * elements; i += 32, out += sizeof(BlockQ4_1)) {
+      const auto column = [&](int64_t j) -> int64_t { return order_.empty() ? i % elements + j : order_[i % elements + j]; };
+      const int64_t group = ((first + i / elements) * columns_ + column(0)) / group_;
       const float scale = scale_.Value(group, 0), least = -zero_.Value(group, 0) * scale;
       if (!(std::fabs(scale) < 65520 && std::fabs(least) < 65520)) {  // NaN too
         return InvalidInput(fmt::format("scale {} and zero {} of group {} are no finite numbers that F16 holds; the file "
@@ -92,7 +98,7 @@ class HqqMatrix final : public QuantizedMatrix {
                                         scale, zero_.Value(group, 0), group));
       }
       BlockQ4_1 block{.d = F32ToF16(scale), .m = F32ToF16(least), .qs = {}};
-      const auto code = [&](int64_t j) { return layout_.Get(words_, group, (i + j) % group_); };
+      const auto code = [&](int64_t j) { return column(j) == kNoColumn ? 0 : layout_.Get(words_, group, column(j) % group_); };
       for (int j = 0; j < 16; ++j) block.qs[j] = static_cast<uint8_t>(code(j) | code(j + 16) << 4);
       std::memcpy(out, &block, sizeof(block));
     }

@@ -72,36 +72,26 @@ void IntegerMatrix::Plan(int bits, int64_t group, int64_t groups, std::vector<in
   bits_ = bits, group_ = group, groups_ = groups, group_of_ = std::move(group_of), scales_ = scales;
   const int top = (1 << bits) - 1;
   const int lowest = constant_zero >= 0 ? -constant_zero : -top, highest = constant_zero >= 0 ? top - constant_zero : top;
-  type_ = RoundedType(columns_);
-  exact_type_ = DType::kF32;
-  if (columns_ % 32 != 0) return;
-
-  std::vector<int32_t> order;
-  if (!group_of_.empty()) {
-    order.resize(columns_);
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return group_of_[a] < group_of_[b]; });
-    for (int64_t begin = 0; begin < columns_; begin += 32) {
-      if (group_of_[order[begin]] != group_of_[order[begin + 31]]) return;
-    }
-  } else if (group_ % 32 != 0 && groups_ > 1) {
-    return;
-  }
   const auto fits = [&](int low, int high) { return lowest >= low && highest <= high; };
-  DType exact = DType::kF32;
+  DType type, exact;
   if (fits(-8, 7)) {
-    type_ = exact = DType::kQ4_0;
+    type = exact = DType::kQ4_0;
   } else if (fits(-16, 15)) {
-    type_ = bits == 4 ? DType::kQ4_1 : DType::kQ5_0;
+    type = bits == 4 ? DType::kQ4_1 : DType::kQ5_0;
     exact = DType::kQ5_0;
   } else if (fits(-128, 127)) {
-    type_ = bits == 5 ? DType::kQ5_1 : DType::kQ8_0;
+    type = bits == 5 ? DType::kQ5_1 : DType::kQ8_0;
     exact = DType::kQ8_0;
   } else {
     return;  // 8 bits with zeros
   }
-  keeps_codes_ = true;
-  order_ = std::move(order);
+  std::vector<int32_t> columns(columns_);
+  std::iota(columns.begin(), columns.end(), 0);
+  if (!group_of_.empty()) {
+    std::stable_sort(columns.begin(), columns.end(), [&](int32_t a, int32_t b) { return group_of_[a] < group_of_[b]; });
+  }
+  keeps_codes_ = TakeGroups(type, std::move(columns), [this](int64_t column) { return GroupOf(column); });
+  if (!keeps_codes_) return;
   if (scales_.view.type != DType::kF16 || scales_.divisor != 1) return;
   exact_type_ = exact;
   exact_order_ = order_;
@@ -127,18 +117,22 @@ Result<void> IntegerMatrix::Encode(int64_t first, int64_t count, DType type, std
   std::vector<uint8_t> codes(count * columns_);
   ReadCodes(first, count, codes.data());
   const size_t block_bytes = Info(type).block_bytes;
+  const int64_t elements = width(false);
   uint8_t gathered[32];
   for (int64_t r = 0; r < count; ++r) {
     const uint8_t* row = codes.data() + r * columns_;
-    for (int64_t begin = 0; begin < columns_; begin += 32, out += block_bytes) {
-      const uint8_t* c = row + begin;
-      if (!order_.empty()) {
-        for (int j = 0; j < 32; ++j) gathered[j] = row[order_[begin + j]];
-        c = gathered;
-      }
+    for (int64_t begin = 0; begin < elements; begin += 32, out += block_bytes) {
       const int64_t g = GroupOf(order_.empty() ? begin : order_[begin]);
       const float scale = scales_.Value(first + r, g);
       const int zero = Zero(first + r, g);
+      const uint8_t* c = row + begin;
+      if (!order_.empty()) {
+        for (int j = 0; j < 32; ++j) {
+          const int32_t column = order_[begin + j];
+          gathered[j] = column == kNoColumn ? static_cast<uint8_t>(zero) : row[column];
+        }
+        c = gathered;
+      }
       const float least = type == DType::kQ4_1 || type == DType::kQ5_1 ? scale * static_cast<float>(zero) : 0;
       if (!(std::fabs(scale) < 65520 && std::fabs(least) < 65520)) {  // NaN too
         return InvalidInput(fmt::format(

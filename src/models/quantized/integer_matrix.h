@@ -1,12 +1,12 @@
 // IntegerMatrix: w = (code - zero) * scale with codes 0 .. 2^bits - 1, one scale and one zero a row and group of columns:
 // what GPTQ, AWQ, compressed-tensors' whole numbers and LLM.int8() store, each packed its own way.
 //
-// Codes are kept, not rounded again, where 32 neighbours of a row share a group (perhaps after the columns are put in the
-// order of their groups):
+// Codes are kept, not rounded again, in blocks of 32 columns of one group (perhaps after the columns are put in the order of
+// their groups; groups that are no whole blocks are filled up, unless the row would be larger than rounded to Q8_0):
 //   code - zero in -8 .. 7     Q4_0, exact            in -16 .. 15         Q5_0, exact
 //   4 bits with zeros          Q4_1 (exact: Q5_0)     5 bits with zeros    Q5_1 (exact: Q8_0)
 //   others in a signed byte    Q8_0, exact
-// Exact means: for scales of F16. Everything else is rounded: RoundedType.
+// Exact means: for scales of F16. Everything else is rounded to Q8_0.
 #pragma once
 
 #include <cstdint>

@@ -75,18 +75,20 @@ class QuantizedFolderTest : public testing::Test {
   }
   // The largest difference between what a matrix means and what it runs as, over the largest weight.
   double ErrorOfType(const QuantizedMatrix& matrix, bool exact) {
-    std::vector<float> wanted(kRows * kColumns), got(kRows * kColumns);
+    const int64_t width = matrix.width(exact);
+    std::vector<float> wanted(kRows * kColumns), got(kRows * width);
     matrix.Decode(0, kRows, wanted.data());
     const auto tensor = matrix.Transcode(0, kRows, exact, threads_);
     EXPECT_TRUE(tensor.has_value());
-    DequantizeRow(tensor->view().type, tensor->view().data, kRows * kColumns, got.data());
+    DequantizeRow(tensor->view().type, tensor->view().data, kRows * width, got.data());
     const std::vector<int32_t>& order = matrix.order(exact);
     double error = 0, largest = 0;
-    for (int64_t i = 0; i < kRows * kColumns; ++i) {
-      const int64_t column = i % kColumns, from = i - column + (order.empty() ? column : order[column]);
-      error = std::max(error, std::abs(double{got[i]} - double{wanted[from]}));
-      largest = std::max(largest, std::abs(double{wanted[i]}));
+    for (int64_t i = 0; i < kRows * width; ++i) {
+      const int64_t column = order.empty() ? i % width : order[i % width];
+      if (column == QuantizedMatrix::kNoColumn) continue;
+      error = std::max(error, std::abs(double{got[i]} - double{wanted[i / width * kColumns + column]}));
     }
+    for (const float x : wanted) largest = std::max(largest, std::abs(double{x}));
     return error / largest;
   }
 
@@ -149,7 +151,7 @@ TEST_F(QuantizedFolderTest, DamagedGptqIsNamed) {
   EXPECT_EQ(ErrorOf(kGptq, {{"m.weight", {DType::kF16, Shape{kRows, kColumns}}}}), "no matrix");  // left as it was
 }
 
-TEST_F(QuantizedFolderTest, GroupsOverARowArePutInOrderOrRounded) {
+TEST_F(QuantizedFolderTest, GroupsOverARowArePutInOrderAndFilledUp) {
   Folder folder = Gptq();
   folder["m.g_idx"].element = [](int64_t i) { return static_cast<uint32_t>((i * 7 + 3) % 64 / 32); };
   auto matrix = Open(kGptq, folder);
@@ -157,8 +159,17 @@ TEST_F(QuantizedFolderTest, GroupsOverARowArePutInOrderOrRounded) {
   EXPECT_EQ((*matrix)->type(false), DType::kQ4_0);
   EXPECT_EQ((*matrix)->order(false).size(), static_cast<size_t>(kColumns));
   EXPECT_EQ(ErrorOfType(**matrix, false), 0);
-  // 33 and 31 columns: no blocks of 32.
+  // 33 and 31 columns: two blocks of 32 and one.
   folder["m.g_idx"].element = [](int64_t i) { return i < 33 ? 0u : 1u; };
+  matrix = Open(kGptq, folder);
+  ASSERT_TRUE(matrix.has_value());
+  EXPECT_EQ((*matrix)->type(false), DType::kQ4_0);
+  EXPECT_EQ((*matrix)->width(false), 96);
+  EXPECT_EQ(ErrorOfType(**matrix, false), 0);
+  EXPECT_EQ(ErrorOfType(**matrix, true), 0);
+  // 17 and 47 of 8 bits: filled up they would take more than rounding to 8 bits does.
+  folder = Gptq(8);
+  folder["m.g_idx"].element = [](int64_t i) { return i < 17 ? 0u : 1u; };
   matrix = Open(kGptq, folder);
   ASSERT_TRUE(matrix.has_value());
   EXPECT_EQ((*matrix)->type(false), DType::kQ8_0);

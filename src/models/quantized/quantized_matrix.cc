@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 
 #include "tensor/blocks.h"
 #include "tensor/float16.h"
@@ -31,9 +32,36 @@ bool RoundToQ8(const float* x, int64_t columns, std::byte* out) {
   return true;
 }
 
+// To whole blocks.
+void FillUp(std::vector<int32_t>* order) { order->resize((order->size() + 31) / 32 * 32, QuantizedMatrix::kNoColumn); }
+
+std::vector<int32_t> Counted(int64_t columns) {
+  std::vector<int32_t> order(columns);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
 }  // namespace
 
-DType RoundedType(int64_t columns) { return columns % 32 == 0 ? DType::kQ8_0 : DType::kBF16; }
+QuantizedMatrix::QuantizedMatrix(std::string where, int64_t rows, int64_t columns)
+    : where_(std::move(where)), rows_(rows), columns_(columns) {
+  if (columns % 32 == 0) return;
+  order_ = Counted(columns);
+  FillUp(&order_);
+}
+
+bool QuantizedMatrix::TakeGroups(DType type, std::vector<int32_t> columns, FunctionRef<int64_t(int64_t)> group_of) {
+  std::vector<int32_t> order;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (i > 0 && group_of(columns[i]) != group_of(columns[i - 1])) FillUp(&order);
+    order.push_back(columns[i]);
+  }
+  FillUp(&order);
+  if (BytesFor(type, order.size()) > BytesFor(DType::kQ8_0, (columns_ + 31) / 32 * 32)) return false;
+  if (order == Counted(columns_)) order.clear();
+  type_ = type, order_ = std::move(order);
+  return true;
+}
 
 float E4m3Value(uint8_t code) {
   const int exponent = code >> 3 & 15, mantissa = code & 7;
@@ -63,7 +91,7 @@ void QuantizedMatrix::Release(const Checkpoint& checkpoint) const {
 
 Result<Tensor> QuantizedMatrix::Transcode(int64_t first, int64_t count, bool exact, ThreadPool& threads) const {
   HONE_CHECK(first >= 0 && count >= 0 && first + count <= rows_);
-  Tensor out(type(exact), Shape{count, columns_});
+  Tensor out(type(exact), Shape{count, width(exact)});
   const size_t row_bytes = out.view().row_bytes();
   const int64_t unit = rows_at_once();
   std::mutex mutex;
@@ -86,24 +114,18 @@ Result<void> QuantizedMatrix::TranscodeRow(int64_t row, bool exact, std::byte* o
 }
 
 Result<void> QuantizedMatrix::Encode(int64_t first, int64_t count, DType type, std::byte* out) const {
-  std::vector<float> row(columns_);
-  const size_t row_bytes = BytesFor(type, columns_);
+  const bool rounded = type == DType::kQ8_0;
+  HONE_CHECK(rounded || type == DType::kF32);
+  std::vector<float> row(rounded ? (columns_ + 31) / 32 * 32 : columns_);  // filled up with zeros
+  const size_t row_bytes = BytesFor(type, row.size());
   for (int64_t r = first; r < first + count; ++r, out += row_bytes) {
     Decode(r, 1, row.data());
     bool finite = true;
-    if (type == DType::kQ8_0) {
-      finite = RoundToQ8(row.data(), columns_, out);
+    if (rounded) {
+      finite = RoundToQ8(row.data(), std::ssize(row), out);
     } else {
       for (const float x : row) finite = finite && std::isfinite(x);
-      if (type == DType::kF32) {
-        std::memcpy(out, row.data(), row_bytes);
-      } else {
-        HONE_CHECK(type == DType::kBF16);
-        for (int64_t i = 0; i < columns_; ++i) {
-          const uint16_t x = F32ToBf16(row[i]);
-          std::memcpy(out + 2 * i, &x, 2);
-        }
-      }
+      std::memcpy(out, row.data(), row_bytes);
     }
     if (!finite) {
       return InvalidInput(fmt::format(

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "base/threads.h"
 #include "formats/checkpoint.h"
@@ -32,14 +33,18 @@ class QuantizedMatrix {
 
   // The type that it runs as. `exact`: one that holds every value of the file as it is; F32 where no packed type does.
   DType type(bool exact) const { return exact ? exact_type_ : type_; }
-  // Element i of a row of that type is column order[i] of the matrix; empty: as they are. (Files whose groups are spread
-  // over a row, GPTQ's act-order, are put in the order of their groups.)
+  // Element i of a row of that type is column order[i] of the matrix, or stands for none (kNoColumn); empty: as they are. (Files
+  // whose groups are spread over a row, GPTQ's act-order, are put in the order of their groups; what is no whole block of 32
+  // is filled up to one.)
   const std::vector<int32_t>& order(bool exact) const { return exact ? exact_order_ : order_; }
+  static constexpr int32_t kNoColumn = -1;
+  // Elements of a row of that type.
+  int64_t width(bool exact) const { return order(exact).empty() ? columns_ : static_cast<int64_t>(order(exact).size()); }
 
   // Rows [first, first + count) as F32, columns as they are: w[count][columns].
   virtual void Decode(int64_t first, int64_t count, float* w) const = 0;
-  // Rows [first, first + count) in type(exact), columns in order(exact). An error names a scale or weight that is no
-  // finite number.
+  // Rows [first, first + count) in type(exact), columns in order(exact); what stands for no column is any number. An error names
+  // a scale or weight that is no finite number.
   Result<Tensor> Transcode(int64_t first, int64_t count, bool exact, ThreadPool& threads) const;
   // The same for one row, here and now.
   Result<void> TranscodeRow(int64_t row, bool exact, std::byte* out) const;
@@ -48,24 +53,24 @@ class QuantizedMatrix {
   void Release(const Checkpoint& checkpoint) const;
 
  protected:
-  QuantizedMatrix(std::string where, int64_t rows, int64_t columns)
-      : where_(std::move(where)), rows_(rows), columns_(columns) {}
-  // The same for a few rows, on one thread. As it is here: Decode, then rounding to F32, BF16 or Q8_0.
+  // Runs as Q8_0, rounded, and --exact as F32, unless what derives knows better.
+  QuantizedMatrix(std::string where, int64_t rows, int64_t columns);
+  // The same for a few rows, on one thread. As it is here: Decode, then F32 or rounding to Q8_0.
   virtual Result<void> Encode(int64_t first, int64_t count, DType type, std::byte* out) const;
   // Rows that are read together at little cost: words of a file that packs along rows hold some.
   virtual int64_t rows_at_once() const { return 16; }
+  // Where blocks of `type`, each within one group, take no more bytes than Q8_0: such rows from now on, and true. `columns`: all,
+  // group by group, in the order in which a row has them.
+  bool TakeGroups(DType type, std::vector<int32_t> columns, FunctionRef<int64_t(int64_t column)> group_of);
 
   std::string where_, stored_;
   int64_t rows_ = 0, columns_ = 0;
   std::vector<const NamedTensor*> tensors_;
-  DType type_ = DType::kBF16, exact_type_ = DType::kF32;
+  DType type_ = DType::kQ8_0, exact_type_ = DType::kF32;
   std::vector<int32_t> order_, exact_order_;
 };
 
-// The packed type for values that no type holds as they are: Q8_0 where blocks of 32 divide the row, else BF16.
-DType RoundedType(int64_t columns);
-
-// E4M3 without infinities (OCP): 0x7f and 0xff are NaN. E2M1: codes 0 .. 15.
+// E4M3 without infinities (OCP): 0x7f and 0xff are NaN. E5M2: the upper half of an F16. E2M1: codes 0 .. 15.
 float E4m3Value(uint8_t code);
 float E2m1Value(uint8_t code);
 // 2^(code - 127).
