@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -19,6 +20,7 @@
 #include "cli/progress.h"
 #include "cli/unused_tensors.h"
 #include "compress/folder/bcq_report.h"
+#include "compress/folder/folder_linears.h"
 #include "compress/folder/folder_time.h"
 #include "compress/folder/kept_modules.h"
 #include "compress/folder/quantize_folder.h"
@@ -91,16 +93,30 @@ const char* FallbackName(UnitFallback fallback) {
   return "";
 }
 
+// Of a model that hone does not run: what was done instead.
+std::string ByNamesText(const FolderPlan& plan) {
+  if (plan.not_run.empty()) return "";
+  std::string text = fmt::format("hone cannot run this model ({}). Its {} linear layers were found by the names and shapes of tensors; "
+                                 "--recipe with lines 'PATTERN keep' leaves more of them as they are. Quality cannot be measured\n",
+                                 plan.not_run, plan.tensors.size());
+  std::map<std::string, std::vector<std::string>> kept;
+  for (const auto& [name, why] : plan.passed_over) kept[why].push_back(name);
+  for (const auto& [why, names] : kept)
+    text += fmt::format("  kept, {}: {}{}\n", why, names.front(), names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "");
+  return text;
+}
+
 std::string Table(const FolderRequest& request, const FolderPlan& plan, double seconds) {
   std::string text;
   for (const std::string& name : plan.kept_matrices) text += fmt::format("{:<50} kept\n", name);
+  for (const auto& [name, why] : plan.passed_over) text += fmt::format("{:<50} kept: {}\n", name, why);
   for (const FolderTensor& t : plan.tensors) {
     text += fmt::format("{:<50} [{}, {}]  {} -> {:.2f} bits {:>12}\n", t.name, t.rows, t.columns, Info(t.dtype).name,
                         t.bits_per_weight(), FormatBytes(t.bytes));
   }
   text += fmt::format("{} in {}: {}\ndisk while working {}", request.scheme.method, request.scheme.format, Totals(plan),
                       FormatBytes(plan.disk_bytes));
-  return text + fmt::format(", about {:.0f} s\n", std::ceil(seconds));
+  return text + fmt::format(", about {:.0f} s\n", std::ceil(seconds)) + ByNamesText(plan);
 }
 
 double BitsPerWeight(const Checkpoint& checkpoint, const FolderPlan& plan) {
@@ -168,6 +184,11 @@ std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoin
   if (report == nullptr) json["estimated_s"] = seconds;
   json["warnings"] = warnings;
   if (!request.recipe.empty()) json["kept_matrices"] = plan.kept_matrices;
+  if (!plan.not_run.empty()) {
+    json["not_run"] = plan.not_run;
+    json["passed_over"] = nlohmann::ordered_json::array();
+    for (const auto& [name, why] : plan.passed_over) json["passed_over"].push_back({{"name", name}, {"why", why}});
+  }
   if (report != nullptr) {
     json["quantize_s"] = report->quantize_s;
     json["verify_s"] = report->verify_s;
@@ -282,7 +303,10 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   HONE_TRY(const auto format, MakeLinearFormat(request.scheme, runtime.isa));
   HONE_RETURN_IF_ERROR(CheckPaths(request, out));
   HONE_TRY(const auto checkpoint, OpenModel(request.in));
-  const bool scaled = request.scheme.method == "awq" || request.scheme.method == "smoothquant";
+  const bool scaled = request.scheme.method == "awq" || request.scheme.method == "smoothquant", kv = !request.kv_scheme.empty();
+  const bool walks = scaled || kv || request.scheme.method == "gptq";  // runs the model
+  if (walks && checkpoint->is_folder())
+    HONE_RETURN_IF_ERROR(NeedsARun(*checkpoint, kv ? "--kv-scheme" : "--method " + request.scheme.method));
   std::set<std::string> keep;
   if (!request.recipe.empty()) {
     if (scaled)
@@ -299,12 +323,11 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   CalibrationText text;
   std::unique_ptr<LayerWalk> walk;
   FolderGptq gptq{.options = request.layerwise};
-  const bool kv = !request.kv_scheme.empty();
   const std::string streams_path = out + ".streams";
   double seconds = request.plan_only ? EstimateFolderSeconds(plan, *format, request.scheme, runtime) : 0;
   if (kv && request.scheme.format != "compressed-tensors")
     return UsageError("--kv-scheme goes with --format compressed-tensors, the only one that has a place for it");
-  if (scaled || kv || request.scheme.method == "gptq") {
+  if (walks) {
     HONE_TRY(const auto tokenizer, Tokenizer::FromCheckpoint(*checkpoint, flags.pre));
     HONE_TRY(const ModelConfig config, ReadModelConfig(*checkpoint));
     HONE_TRY(text, ReadCalibrationText(request.calibration, *tokenizer, config));
@@ -369,13 +392,16 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
   outcome->layerwise.warnings.insert(outcome->layerwise.warnings.end(), few.begin(), few.end());
   outcome->peak_rss_bytes = PeakResidentBytes();
   walk.reset();  // the layer that it holds
-  if (request.measure && !Interrupted()) {
+  if (!plan.not_run.empty()) {
+    outcome->quality.skipped = "hone cannot run this model";
+    outcome->measured = request.measure;
+  } else if (request.measure && !Interrupted()) {
     QualityRequest wanted = request.quality;
     wanted.original = request.in, wanted.result = out, wanted.memory_bytes = request.memory_bytes;
     HONE_TRY(outcome->quality, MeasureQuality(wanted, flags, runtime));
     outcome->measured = true;
   }
-  if (!flags.quiet) std::fputs(OutcomeText(*outcome).c_str(), stderr);
+  if (!flags.quiet) std::fputs((OutcomeText(*outcome) + ByNamesText(plan)).c_str(), stderr);
   outcome->json = FolderJson(request, *checkpoint, plan, warnings, 0, &report, *outcome);
   if (flags.json) WriteOut(outcome->json);
   return kExitDone;

@@ -94,7 +94,7 @@ Result<BcqReport> CompareBcq(const Checkpoint& checkpoint, int bits, int64_t gro
     if (progress && !progress(static_cast<double>(report.lines.size()) / static_cast<double>(plan.tensors.size())))
       return Error{ErrorCode::kCancelled, "stopped; nothing was written"};
     const int64_t rows = std::min(tensor.rows, kSampledRows), begin = (tensor.rows - rows) / 2;
-    const TensorView view = checkpoint.FindTensor(tensor.name)->view.Rows(begin, rows);
+    const TensorView view = tensor.view.Rows(begin, rows);
     HONE_TRY(const std::vector<float> w, ReadFiniteMatrix(checkpoint, view, tensor.name, *runtime.threads));
     const BcqMatrix coded =
         QuantizeBcqMatrix(bits, kRounds, w.data(), rows, tensor.columns, group, *runtime.threads);

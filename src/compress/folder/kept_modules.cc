@@ -8,18 +8,14 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "compress/folder/folder_linears.h"
 #include "compress/gguf/recipe.h"
-#include "compress/layerwise/layer_quantizer.h"
-#include "models/family.h"
-#include "models/model.h"
 
 namespace hone {
 
 Result<std::set<std::string>> ReadKeptMatrices(const std::string& text, const std::string& origin, const Checkpoint& checkpoint) {
-  HONE_TRY(const Family* family, FindFamily(checkpoint));
-  HONE_TRY(const ModelConfig config, ReadModelConfig(checkpoint));
-  HONE_TRY(const WeightMap map, WeightMap::Make(checkpoint, *family, config));
-  const std::vector<LayerUnit> units = ListLayerUnits(map, false);
+  HONE_TRY(const FolderLinears found, FindFolderLinears(checkpoint));
+  const std::vector<FolderLinear>& units = found.linears;
   std::set<std::string> kept;
   HONE_RETURN_IF_ERROR(ForRecipeLines(text, origin, [&](int number, const std::string& pattern, std::string word) -> Result<void> {
     std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -28,7 +24,7 @@ Result<std::set<std::string>> ReadKeptMatrices(const std::string& text, const st
                                       "files of several types)", origin, number, word));
     }
     bool any = false;
-    for (const LayerUnit& unit : units) {
+    for (const FolderLinear& unit : units) {
       if (!FitsPattern(pattern, unit.name)) continue;
       any = true;
       kept.insert(unit.name);
@@ -38,12 +34,14 @@ Result<std::set<std::string>> ReadKeptMatrices(const std::string& text, const st
                                     number, pattern));
   }));
   if (kept.size() == units.size()) return InvalidInput(origin + ": all matrices are kept, nothing would be quantised");
-  std::map<std::string, const LayerUnit*> first;  // of those that engines run as one
-  for (const LayerUnit& unit : units) {
-    const LayerUnit& other = *first.emplace(SharedInput(unit.parts.front()), &unit).first->second;
-    if (kept.count(unit.name) == kept.count(other.name)) continue;
-    return InvalidInput(fmt::format("{}: one of {} and {} is kept and the other is not; engines run them as one matrix, so keep both",
-                                    origin, other.name, unit.name));
+  std::map<std::string, const FolderLinear*> first;  // of those that engines run as one, or that lie in one tensor
+  for (const FolderLinear& unit : units) {
+    for (const std::string& whole : {unit.input, unit.tensor}) {
+      const FolderLinear& other = *first.emplace(whole, &unit).first->second;
+      if (kept.count(unit.name) == kept.count(other.name)) continue;
+      return InvalidInput(fmt::format("{}: one of {} and {} is kept and the other is not; {}, so keep both", origin, other.name, unit.name,
+                                      unit.tensor == other.tensor ? "they lie in one tensor" : "engines run them as one matrix"));
+    }
   }
   return kept;
 }

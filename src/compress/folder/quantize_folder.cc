@@ -19,6 +19,7 @@
 #include <optional>
 #include <set>
 
+#include "compress/folder/folder_linears.h"
 #include "compress/folder/kept_modules.h"
 #include "compress/folder/name_folder.h"
 #include "compress/folder/rounded_codes.h"
@@ -38,12 +39,6 @@ namespace hone {
 namespace {
 
 constexpr int kLanes = 4;
-
-Result<WeightMap> MapWeights(const Checkpoint& checkpoint) {
-  HONE_TRY(const Family* family, FindFamily(checkpoint));
-  HONE_TRY(const ModelConfig config, ReadModelConfig(checkpoint));
-  return WeightMap::Make(checkpoint, *family, config);
-}
 
 std::string Module(const std::string& name) { return name.substr(0, name.size() - std::string_view(".weight").size()); }
 
@@ -66,18 +61,20 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
     return InvalidInput(checkpoint.path() +
                         ": quantised already (config.json has quantization_config); start from the original");
   }
-  HONE_TRY(const WeightMap map, MapWeights(checkpoint));
-  const std::vector<LayerUnit> linears = ListLayerUnits(map, false);
+  HONE_TRY(FolderLinears found, FindFolderLinears(checkpoint));
   FolderPlan plan;
+  plan.not_run = std::move(found.not_run), plan.passed_over = std::move(found.passed_over);
   std::string refused;
   uint64_t largest = 0;
   std::set<uint64_t> sizes;
-  for (const LayerUnit& linear : linears) {
+  std::set<std::string> quantized;  // tensors
+  for (const FolderLinear& linear : found.linears) {
     if (keep.count(linear.name) > 0) {
       plan.kept_matrices.push_back(linear.name);
+      plan.kept_modules.push_back(Module(linear.name));
       continue;
     }
-    const TensorView& view = checkpoint.FindTensor(linear.name)->view;
+    const TensorView& view = linear.view;
     if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16) {
       return InvalidInput(fmt::format("{}: {} is {}, wanted F32, F16 or BF16; start from the original",
                                       checkpoint.path(), linear.name, Info(view.type).name));
@@ -86,7 +83,9 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
       return Unsupported(
           fmt::format("{}: {} {} is no linear layer's matrix", checkpoint.path(), linear.name, view.shape.ToString()));
     }
-    FolderTensor tensor{linear.name, view.shape[0], view.shape[1], view.type, view.bytes(), 0};
+    FolderTensor tensor{linear.name,   linear.tensor, linear.input,  view, view.shape[0],
+                        view.shape[1], view.type,     view.bytes(), 0};
+    quantized.insert(linear.tensor);
     if (const Result<void> fits = format.Check(tensor.rows, tensor.columns); !fits) {
       refused += fmt::format("\n  {} {}: {}", linear.name, view.shape.ToString(), fits.error().message);
       continue;
@@ -98,18 +97,12 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
     sizes.insert(tensor.bytes);
     plan.tensors.push_back(std::move(tensor));
   }
-  if (!refused.empty()) return Unsupported(checkpoint.path() + ": these layers do not fit the format:" + refused);
+  if (!refused.empty()) {
+    return Unsupported(checkpoint.path() + ": these layers do not fit the format (--recipe with lines 'PATTERN keep' leaves them as they "
+                                           "are):" + refused);
+  }
   if (plan.tensors.empty()) return InvalidInput(checkpoint.path() + ": no linear layers to quantise");
-  std::set<std::string> quantized;
-  for (const FolderTensor& tensor : plan.tensors) quantized.insert(tensor.name);
-  for (const Weight& weight : map.weights()) {
-    const bool linear = weight.view.shape.rank() == 2 && weight.name != "token_embd.weight" && weight.name != "output.weight";
-    if (linear && weight.file_name.ends_with(".weight") && quantized.count(weight.file_name) == 0)
-      plan.kept_modules.push_back(Module(weight.file_name));
-  }
-  for (const std::string& name : map.unused()) {  // a tower for images, layers for several tokens ahead
-    if (name.ends_with(".weight") && checkpoint.FindTensor(name)->view.shape.rank() == 2) plan.kept_modules.push_back(Module(name));
-  }
+  plan.kept_modules.insert(plan.kept_modules.end(), found.kept_modules.begin(), found.kept_modules.end());
   for (const NamedTensor& tensor : checkpoint.tensors()) {
     plan.bytes_before += tensor.view.bytes();
     if (quantized.count(tensor.name) > 0) continue;
@@ -144,7 +137,7 @@ class FolderJob {
   Result<FolderReport> Run() {
     const double start = runtime_.clock->Now();
     if (!run_.resume) HONE_RETURN_IF_ERROR(CheckDisk(plan_.disk_bytes, path_, BytesOnDisk(path_ + ".partial")));
-    HONE_RETURN_IF_ERROR(FindInputs());
+    HONE_RETURN_IF_ERROR(MapWeights());
     HONE_RETURN_IF_ERROR(FoldVectors());
     HONE_TRY(WorkLayout layout, LayOut());
     const uint64_t job = hone::Fingerprint(layout.head, Fingerprint());
@@ -195,12 +188,12 @@ class FolderJob {
   class Rows {
    public:
     Rows(const FolderJob& job, const FolderTensor& tensor)
-        : job_(job), tensor_(tensor), view_(job.checkpoint_.FindTensor(tensor.name)->view) {
+        : job_(job), tensor_(tensor), view_(tensor.view) {
       static std::atomic<uint64_t> made{0};  // by all jobs: threads keep their windows from one to the next
       id_ = ++made;
       if (job.run_.scales == nullptr) return;
       const auto& scales = job.run_.scales->scales;
-      if (const auto scale = scales.find(job.InputOf(tensor)); scale != scales.end()) columns_ = &scale->second.scale;
+      if (const auto scale = scales.find(tensor.input); scale != scales.end()) columns_ = &scale->second.scale;
       job.ForParts(tensor, [&](const Weight& part, int64_t row) {
         const ColumnScale* scale = job.TakenBy(part.name);
         if (scale == nullptr) return;
@@ -284,7 +277,6 @@ class FolderJob {
     return rows.End();
   }
 
-  const std::string& InputOf(const FolderTensor& tensor) const { return linears_.at(tensor.name).input; }
   // Each canonical weight of the tensor and its first row there.
   void ForParts(const FolderTensor& tensor, const std::function<void(const Weight&, int64_t)>& visit) const {
     int64_t row = 0;
@@ -302,7 +294,9 @@ class FolderJob {
     return nullptr;
   }
 
-  Result<void> FindInputs() {
+  // What scales go into, of a family that is known.
+  Result<void> MapWeights() {
+    if (run_.scales == nullptr) return {};
     HONE_TRY(const Family* family, FindFamily(checkpoint_));
     HONE_TRY(const ModelConfig config, ReadModelConfig(checkpoint_));
     HONE_TRY(map_, WeightMap::Make(checkpoint_, *family, config));
@@ -349,7 +343,7 @@ class FolderJob {
         }
       });
       HONE_RETURN_IF_ERROR(rows.End());
-      float& amax = amax_[InputOf(tensor)];
+      float& amax = amax_[tensor.input];
       for (const float x : largest) amax = std::max(amax, x);
     }
     return {};
@@ -432,7 +426,7 @@ class FolderJob {
     std::map<std::string, const NamedTensor*> originals;
     std::set<std::string> quantized;
     for (const FolderTensor& tensor : plan_.tensors) {
-      quantized.insert(tensor.name);
+      quantized.insert(tensor.tensor);
       for (TensorInfo& info : Outputs(tensor)) infos.push_back(std::move(info));
     }
     for (const NamedTensor& tensor : checkpoint_.tensors()) {
@@ -596,8 +590,8 @@ class FolderJob {
     Rows rows(*this, tensor);
     LinearWeight weight{NeedsWhole() ? lane.w.data() : nullptr, tensor.rows, tensor.columns, tensor.dtype};
     weight.read = [&rows](int64_t first, int64_t count, float* place) { rows.Read(first, count, place); };
-    if (format_.needs_shared_amax()) weight.shared_amax = amax_.at(InputOf(tensor));
-    if (scheme_.static_activations) weight.input_amax = run_.scales->largest_inputs.at(InputOf(tensor));
+    if (format_.needs_shared_amax()) weight.shared_amax = amax_.at(tensor.input);
+    if (scheme_.static_activations) weight.input_amax = run_.scales->largest_inputs.at(tensor.input);
     if (format_.compares()) {
       weight.deviation = &lane.errors.front();
     } else if (ComparesAsItGoes()) {
@@ -672,7 +666,7 @@ class FolderJob {
   }
   Result<void> CompareAll(const FolderTensor& tensor, Lane& lane) const {
     Rows rows(*this, tensor);
-    const int64_t together = format_.rows_together(), window = WindowRows(checkpoint_.FindTensor(tensor.name)->view);
+    const int64_t together = format_.rows_together(), window = WindowRows(tensor.view);
     // The last windows first: they were read last, and some of them are in a cache.
     lane.pool.ParallelFor(static_cast<size_t>(tensor.rows), static_cast<size_t>(window), [&](size_t begin, size_t end) {
       for (size_t last = end, first = end; first > begin; last = first) {

@@ -21,7 +21,10 @@
 namespace hone {
 
 struct FolderTensor {
-  std::string name;  // in the input
+  std::string name;    // a matrix of the input
+  std::string tensor;  // that holds it: another name for stacked experts
+  std::string input;   // FolderLinear::input
+  TensorView view;     // borrows the input
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kBF16;
   uint64_t bytes_before = 0, bytes = 0;
@@ -29,6 +32,8 @@ struct FolderTensor {
 };
 
 struct FolderPlan {
+  std::string not_run;                                           // FolderLinears::not_run
+  std::vector<std::pair<std::string, std::string>> passed_over;  // and its matrices that are no linear layers
   std::vector<FolderTensor> tensors;                                            // that are quantised
   std::vector<std::string> kept_matrices;                                       // that could be, by name
   std::vector<std::string> kept_modules;                                        // of those and of routers, for readers to know
