@@ -5,6 +5,7 @@
 
 #include "kernels/matmul/codes_avx2.h"
 #include "kernels/matmul/few_rows.h"
+#include "kernels/matmul/few_rows_words_avx2.h"
 #include "kernels/matmul/read_ahead.h"
 
 namespace hone {
@@ -25,10 +26,7 @@ inline __m256i LoadOnce(const uint8_t* p) {
   return plane;
 }
 
-// Two neighbouring quads of half the rows of a group's codes; `in` points at the half. 8-bit codes stay signed.
-inline void Pair8(const uint8_t* in, int pair, __m256i c[2]) {
-  for (int j = 0; j < 2; ++j) c[j] = LoadOnce(in + 64 * (2 * pair + j));
-}
+// Two neighbouring quads of half the rows of a group's codes; `in` points at the half.
 inline void Pair4(const uint8_t* in, int pair, __m256i c[2]) {
   const __m256i plane = LoadOnce(in + 64 * pair);
   c[0] = And(plane, Bytes(15));
@@ -98,8 +96,8 @@ struct ScalesOfSix {
 };
 
 // A format: groups of 32 a chunk, bits of a code in the panel, elements a scale, bytes of the scales of a chunk.
-template <int kGroupsValue, int kBitsValue, int kGroupValue, bool kMinValue, int kScaleBytes,
-          void (*kPair)(const uint8_t*, int, __m256i*), typename ScalesValue>
+template <int kGroupsValue, int kBitsValue, int kGroupValue, bool kMinValue, int kScaleBytes, typename ScalesValue,
+          void (*kPair)(const uint8_t*, int, __m256i*) = nullptr>
 struct Format {
   static constexpr int kGroups = kGroupsValue, kBits = kBitsValue, kGroup = kGroupValue, kGroupBytes = 64 * kBits;
   static constexpr int kChunkBytes = kGroups * kGroupBytes + kScaleBytes;
@@ -120,32 +118,22 @@ inline __m256i AddNarrow(__m256i sum, __m256i products) {
   return sum;
 }
 
-// The integer sum of kQuads quads times `factor` (as words), on top of `init` (which 8-bit codes, being signed, do not need).
+// The integer sum of kQuads quads times `factor` (as words), on top of `init`.
 template <int kBits, int kQuads>
 inline __m256i Sum(const __m256i* c, const int8_t* x, int32_t init, __m256i factor) {
-  if constexpr (kBits == 8) {
-    __m256i sum = _mm256_setzero_si256();
+  constexpr int kReach = kBits <= 4 ? 8 : kBits == 5 ? 4 : 2;
+  constexpr int kChain = kReach < kQuads ? kReach : kQuads;
+  __m256i sum = _mm256_set1_epi32(init);
 #pragma GCC unroll 8
-    for (int quad = 0; quad < kQuads; ++quad) {
-      const __m256i xq = _mm256_sign_epi8(BroadcastQuad(x + 4 * quad), c[quad]);
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(c[quad]), xq), factor));
+  for (int first = 0; first < kQuads; first += kChain) {
+    __m256i narrow = _mm256_maddubs_epi16(c[first], BroadcastQuad(x + 4 * first));
+#pragma GCC unroll 8
+    for (int quad = first + 1; quad < first + kChain; ++quad) {
+      narrow = AddNarrow(narrow, _mm256_maddubs_epi16(c[quad], BroadcastQuad(x + 4 * quad)));
     }
-    return sum;
-  } else {
-    constexpr int kReach = kBits <= 4 ? 8 : kBits == 5 ? 4 : 2;
-    constexpr int kChain = kReach < kQuads ? kReach : kQuads;
-    __m256i sum = _mm256_set1_epi32(init);
-#pragma GCC unroll 8
-    for (int first = 0; first < kQuads; first += kChain) {
-      __m256i narrow = _mm256_maddubs_epi16(c[first], BroadcastQuad(x + 4 * first));
-#pragma GCC unroll 8
-      for (int quad = first + 1; quad < first + kChain; ++quad) {
-        narrow = AddNarrow(narrow, _mm256_maddubs_epi16(c[quad], BroadcastQuad(x + 4 * quad)));
-      }
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(narrow, factor));
-    }
-    return sum;
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(narrow, factor));
   }
+  return sum;
 }
 
 // x and the others point at the first row of the pass, at the stretch.
@@ -212,7 +200,7 @@ inline void SumsOfRow(const uint8_t* codes, int64_t panel_bytes, int part, const
   const uint8_t* panels[2] = {codes, codes + (kPanels - 1) * panel_bytes};
   asm volatile("" : "+r"(panels[0]), "+r"(panels[1]), "+r"(low));  // or compilers make what one and two terms share before they branch, and keep it in memory
   const int8_t* const x[2] = {low, high};
-  for (int b = 0; b < kBlocks; ++b) sum[b] = F::kBits == 8 ? _mm256_setzero_si256() : _mm256_set1_epi32(init);
+  for (int b = 0; b < kBlocks; ++b) sum[b] = _mm256_set1_epi32(init);
 #pragma GCC unroll 4
   for (int first = 0; first < kPairs; first += kChain) {
     __m256i narrow[kTerms][kBlocks];
@@ -228,20 +216,13 @@ inline void SumsOfRow(const uint8_t* codes, int64_t panel_bytes, int part, const
         F::Pair(panels[b / 2] + 32 * (b % 2), part * kPairs + pair, c);
         for (int term = 0; term < kTerms; ++term) {
           __m256i& n = narrow[term][b];
-          if constexpr (F::kBits == 8) {
-            for (int j = 0; j < 2; ++j) {
-              n = _mm256_maddubs_epi16(_mm256_abs_epi8(c[j]), _mm256_sign_epi8(quads[term][j], c[j]));
-              sum[b] = _mm256_add_epi32(sum[b], _mm256_madd_epi16(n, factor[term]));
-            }
-          } else {
-            const __m256i products = _mm256_maddubs_epi16(c[0], quads[term][0]);
-            n = pair == first ? products : AddNarrow(n, products);
-            n = AddNarrow(n, _mm256_maddubs_epi16(c[1], quads[term][1]));
-          }
+          const __m256i products = _mm256_maddubs_epi16(c[0], quads[term][0]);
+          n = pair == first ? products : AddNarrow(n, products);
+          n = AddNarrow(n, _mm256_maddubs_epi16(c[1], quads[term][1]));
         }
       }
     }
-    for (int term = 0; F::kBits < 8 && term < kTerms; ++term) {
+    for (int term = 0; term < kTerms; ++term) {
       for (int b = 0; b < kBlocks; ++b) sum[b] = _mm256_add_epi32(sum[b], _mm256_madd_epi16(narrow[term][b], factor[term]));
     }
   }
@@ -292,44 +273,51 @@ inline void Panels(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at,
   }
 }
 
+// All rows against the stretch [k0, k0 + k) of the tile, whose bytes begin at `chunk`.
+template <typename F>
+inline void TileOfBytes(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int64_t k0, int k) {
+  const auto rows_at = [&](int r) {
+    return RowsAt{t.x + r * t.x_stride + k0, t.x_scales + r * t.x_scale_stride + k0 / 32, t.x_wide + r * t.x_scale_stride + k0 / 32,
+                  t.x_init + r * t.x_group_stride + k0 / F::kGroup, t.x_sums + r * t.x_group_stride + k0 / F::kGroup};
+  };
+  constexpr int kTogether = F::kBits == 5 ? 1 : 2;  // panels whose sums of one row registers hold
+  if (t.rows == 1 && kTogether == 2 && t.panels == 2) return Row<F, kTogether>(t, chunk, panel_bytes, k, rows_at(0), t.accumulator);
+  for (int panel = 0; panel < t.panels; ++panel, chunk += panel_bytes) {
+    float* out = t.accumulator + panel * kPanelRows;
+    if (t.rows == 1) {
+      Row<F, 1>(t, chunk, panel_bytes, k, rows_at(0), out);
+      continue;
+    }
+    for (int first = 0; first < t.rows; first += kMostRows) {
+      const int rows = t.rows - first < kMostRows ? t.rows - first : kMostRows;
+      Panels<F>(t, chunk, k, rows_at(first), rows, first == 0, out + first * kTileColumns);
+    }
+  }
+}
+
 template <typename F>
 void Tile(const FewRowsTile& t) {
   memset(t.accumulator, 0, sizeof(float) * kTileColumns * t.rows);
   const uint8_t* chunk = t.chunks;
   for (int64_t k0 = 0; k0 < t.k; k0 += kCodeStretch) {
     const int k = static_cast<int>(t.k - k0 < kCodeStretch ? t.k - k0 : kCodeStretch);
-    if (t.rows == 1) {
-      constexpr int kTogether = F::kBits == 5 ? 1 : 2;  // panels whose sums registers hold
-      const int64_t panel_bytes = k / (32 * F::kGroups) * F::kChunkBytes;
-      const RowsAt at{t.x + k0, t.x_scales + k0 / 32, t.x_wide + k0 / 32, t.x_init + k0 / F::kGroup, t.x_sums + k0 / F::kGroup};
-      for (int panel = 0; panel < t.panels;) {
-        const int together = kTogether == 2 && t.panels == 2 ? 2 : 1;
-        float* out = t.accumulator + panel * kPanelRows;
-        together == 2 ? Row<F, kTogether>(t, chunk, panel_bytes, k, at, out) : Row<F, 1>(t, chunk, panel_bytes, k, at, out);
-        panel += together, chunk += together * panel_bytes;
-      }
-      continue;
+    const int64_t panel_bytes = k / (32 * F::kGroups) * F::kChunkBytes;
+    if constexpr (F::kBits == 8) {
+      TileOfWords<F>(t, chunk, panel_bytes, k0, k);
+    } else {
+      TileOfBytes<F>(t, chunk, panel_bytes, k0, k);
     }
-    for (int panel = 0; panel < t.panels; ++panel, chunk += k / (32 * F::kGroups) * F::kChunkBytes) {
-      for (int first = 0; first < t.rows; first += kMostRows) {
-        Panels<F>(t, chunk, k,
-                  {t.x + first * t.x_stride + k0, t.x_scales + first * t.x_scale_stride + k0 / 32,
-                   t.x_wide + first * t.x_scale_stride + k0 / 32,
-                   t.x_init + first * t.x_group_stride + k0 / F::kGroup, t.x_sums + first * t.x_group_stride + k0 / F::kGroup},
-                  t.rows - first < kMostRows ? t.rows - first : kMostRows, first == 0,
-                  t.accumulator + first * kTileColumns + panel * kPanelRows);
-      }
-    }
+    chunk += t.panels * panel_bytes;
   }
 }
 
 }  // namespace
 
-void FewRowsQ4_0Avx2(const FewRowsTile& t) { Tile<Format<1, 4, 32, false, 32, Pair4, OneHalf>>(t); }
-void FewRowsQ4_1Avx2(const FewRowsTile& t) { Tile<Format<1, 4, 32, true, 64, Pair4, TwoHalves>>(t); }
-void FewRowsQ8_0Avx2(const FewRowsTile& t) { Tile<Format<1, 8, 32, false, 32, Pair8, OneHalf>>(t); }
-void FewRowsQ4_KAvx2(const FewRowsTile& t) { Tile<Format<8, 4, 32, true, 256, Pair4, ScalesOfSix>>(t); }
-void FewRowsQ5_KAvx2(const FewRowsTile& t) { Tile<Format<8, 5, 32, true, 256, Pair5, ScalesOfSix>>(t); }
-void FewRowsQ6_KAvx2(const FewRowsTile& t) { Tile<Format<8, 6, 16, false, 288, Pair6, SixteenSigned>>(t); }
+void FewRowsQ4_0Avx2(const FewRowsTile& t) { Tile<Format<1, 4, 32, false, 32, OneHalf, Pair4>>(t); }
+void FewRowsQ4_1Avx2(const FewRowsTile& t) { Tile<Format<1, 4, 32, true, 64, TwoHalves, Pair4>>(t); }
+void FewRowsQ8_0Avx2(const FewRowsTile& t) { Tile<Format<1, 8, 32, false, 32, OneHalf>>(t); }  // by words
+void FewRowsQ4_KAvx2(const FewRowsTile& t) { Tile<Format<8, 4, 32, true, 256, ScalesOfSix, Pair4>>(t); }
+void FewRowsQ5_KAvx2(const FewRowsTile& t) { Tile<Format<8, 5, 32, true, 256, ScalesOfSix, Pair5>>(t); }
+void FewRowsQ6_KAvx2(const FewRowsTile& t) { Tile<Format<8, 6, 16, false, 288, SixteenSigned, Pair6>>(t); }
 
 }  // namespace hone

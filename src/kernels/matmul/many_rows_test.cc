@@ -276,7 +276,7 @@ TEST(ManyRows, InF32WithoutVnni) {
   const Isa best = ReadCpuFacts().best_isa();
   const int64_t k = 512, n = 75, m = kRowsToBlock;
   const std::vector<float> x = RandomRows(m, k, 2);
-  for (const auto& line : {std::pair{Isa::kAvx2, DType::kQ5_1}, {Isa::kAvx2, DType::kQ8_0}, {Isa::kAvx512, DType::kQ5_1}}) {
+  for (const auto& line : {std::pair{Isa::kAvx2, DType::kQ5_1}, {Isa::kAvx512, DType::kQ5_1}}) {
     const Isa isa = line.first;
     if (isa > best) continue;
     const Tensor weights = RandomWeights(line.second, n, k, 1);

@@ -51,8 +51,8 @@ Result<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, const PackOpti
   const bool may_differ = !options.exact && !options.deterministic;  // many rows from few
   if (may_differ) packed.many_rows_ = FindBf16Arithmetic(weight.type, options.isa);
   const Isa isa = packed.kernel_->arithmetic->isa;
-  // Two terms of codes that are unpacked into L1, or of 8 bits (no two products fit a word), are slower than F32.
-  const bool slow_terms = options.input_terms == 2 && isa >= Isa::kAvx2 && isa < Isa::kVnni && (packed.kernel_->few_rows == nullptr || format->bits == 8);
+  // Two terms of codes that are unpacked into L1 are slower than F32.
+  const bool slow_terms = options.input_terms == 2 && isa >= Isa::kAvx2 && isa < Isa::kVnni && packed.kernel_->few_rows == nullptr;
   if (may_differ && packed.many_rows_ == nullptr && !format->is_float() && slow_terms) {
     packed.exact_kernel_ = &FindMatmulKernel(weight.type, options.isa, true);
   }
