@@ -207,7 +207,8 @@ TEST_F(QuantizeInputs, PlansRefuseWhatCannotWork) {
                       {"--method rtn", true, true, false}, {"--method gptq", true, true, true},
                       {"--method awq", true, true, true}, {"--method hqq", true, true, false},
                       {"--method smoothquant", true, false, true}, {"--method w8a8", true, false, false},
-                      {"--method fp8", true, false, false}, {"--method mxfp4", true, false, false},
+                      {"--method fp8", true, false, false}, {"--method fp8 --fp8-type e5m2", true, false, false},
+                      {"--method mxfp8", true, false, false}, {"--method mxfp4", true, false, false},
                       {"--method nvfp4", true, false, false}, {"--method nf4", true, false, false},
                       {"--method fp4", true, false, false}, {"--method llm-int8", true, false, false}};
   const auto quantised = folder_ + "quantised";

@@ -73,6 +73,8 @@ std::string NameKeptModules(std::string quantization, std::string_view format, c
     replace("\"modules_to_not_convert\": null", "\"modules_to_not_convert\": [" + list + "]");
   } else if (!negative.empty() && format == "bitsandbytes") {
     replace("\"llm_int8_skip_modules\": null", "\"llm_int8_skip_modules\": [" + with_output + "]");
+  } else if (!negative.empty() && format == "fp8") {
+    replace("\"modules_to_not_convert\": [\"lm_head\"]", "\"modules_to_not_convert\": [" + with_output + "]");
   } else if (!negative.empty() && format == "hqq") {
     replace("\"skip_modules\": [\"lm_head\"]", "\"skip_modules\": [" + with_output + "]");
   }

@@ -183,14 +183,14 @@ class ByteIntegers final : public IntegerMatrix {
   int64_t zero_stride_ = 0;
 };
 
-// Values of a table of 256 under scales of blocks of rows and columns.
+// Values of a table of 256 under scales of blocks of rows and columns: numbers, or powers of two (MXFP8).
 class Fp8Matrix final : public QuantizedMatrix {
  public:
   explicit Fp8Matrix(const QuantizedSource& source) : QuantizedMatrix(source.where(), source.rows, source.columns) {}
 
   // `block`: rows and columns that share a scale where the tensor of scales is neither one number nor one a row.
   Result<void> Read(const QuantizedSource& source, std::string_view scale_suffix, std::pair<int64_t, int64_t> block) {
-    HONE_TRY(const NamedTensor* codes, source.Need(".weight", {DType::kF8_E4M3}, Shape{rows_, columns_}));
+    HONE_TRY(const NamedTensor* codes, source.Need(".weight", {DType::kF8_E4M3, DType::kF8_E5M2}, Shape{rows_, columns_}));
     const NamedTensor* scales = source.Find(scale_suffix);
     const Shape shape = scales == nullptr ? Shape{} : scales->view.shape;
     const int64_t block_rows = std::min(block.first, rows_), block_columns = std::min(block.second, columns_);
@@ -203,15 +203,18 @@ class Fp8Matrix final : public QuantizedMatrix {
     } else {
       block_rows_ = block_rows, block_columns_ = block_columns;
     }
-    HONE_TRY(scales, source.Need(scale_suffix, {DType::kF16, DType::kBF16, DType::kF32}, wanted));
+    HONE_TRY(scales, source.Need(scale_suffix, {DType::kF16, DType::kBF16, DType::kF32, DType::kU8, DType::kF8_E8M0}, wanted));
     tensors_ = {codes, scales};
     AddUnread(source, &tensors_);
     codes_ = codes->view.as<uint8_t>();
+    if (IsPowers(scales->view.type)) powers_ = scales->view.as<uint8_t>();
+    const bool e5m2 = codes->view.type == DType::kF8_E5M2;
     const int64_t across = (columns_ + block_columns_ - 1) / block_columns_;
     scales_ = {.view = scales->view, .row_stride = across, .group_stride = 1};
-    for (int i = 0; i < 256; ++i) table_[i] = E4m3Value(static_cast<uint8_t>(i));
-    stored_ = fmt::format("FP8 E4M3, {}", block_rows_ == 1 ? "scales of rows" : block_rows_ == rows_ && across == 1 ? "one scale"
-                                          : fmt::format("scales of {} x {}", block_rows_, block_columns_));
+    for (int i = 0; i < 256; ++i) table_[i] = e5m2 ? E5m2Value(static_cast<uint8_t>(i)) : E4m3Value(static_cast<uint8_t>(i));
+    const std::string shared = across > 1 || (block_rows_ > 1 && block_rows_ < rows_) ? fmt::format("scales of {} x {}", block_rows_, block_columns_)
+                               : block_rows_ == 1 ? "scales of rows" : "one scale";
+    stored_ = fmt::format("{} {}, {}", powers_ != nullptr ? "MXFP8" : "FP8", e5m2 ? "E5M2" : "E4M3", shared);
     return {};
   }
 
@@ -219,15 +222,18 @@ class Fp8Matrix final : public QuantizedMatrix {
     for (int64_t r = first; r < first + count; ++r) {
       const uint8_t* row = codes_ + r * columns_;
       for (int64_t begin = 0; begin < columns_; begin += block_columns_) {
-        const float scale = scales_.Value(r / block_rows_, begin / block_columns_);
+        const int64_t down = r / block_rows_, across = begin / block_columns_;
+        const float scale = powers_ != nullptr ? E8m0Value(powers_[down * scales_.row_stride + across]) : scales_.Value(down, across);
         const int64_t end = std::min(columns_, begin + block_columns_);
         for (int64_t i = begin; i < end; ++i) *w++ = table_[row[i]] * scale;
       }
     }
   }
 
+  static bool IsPowers(DType scales) { return scales == DType::kU8 || scales == DType::kF8_E8M0; }
+
  private:
-  const uint8_t* codes_ = nullptr;
+  const uint8_t *codes_ = nullptr, *powers_ = nullptr;  // powers_: of two, in place of scales_' numbers
   ScaleTable scales_;
   int64_t block_rows_ = 1, block_columns_ = 1;
   float table_[256];
@@ -374,19 +380,24 @@ MaybeMatrix OpenCompressedTensors(const QuantizedSource& source) {
   if (weight == nullptr) return std::shared_ptr<const QuantizedMatrix>();
   if (weight->view.type == DType::kI8) return OpenMatrix(std::make_shared<ByteIntegers>(source), source);
   if (weight->view.type != DType::kF8_E4M3) return std::shared_ptr<const QuantizedMatrix>();
-  HONE_TRY(const auto block, BlockOf(source));
+  HONE_TRY(auto block, BlockOf(source));
+  const NamedTensor* scales = source.Find(".weight_scale");
+  if (scales != nullptr && Fp8Matrix::IsPowers(scales->view.type)) block = {1, 32};
   return OpenMatrix(std::make_shared<Fp8Matrix>(source), source, std::string_view(".weight_scale"), block);
 }
 
 Result<void> CheckFp8(const JsonConfig& config) {
   HONE_TRY(const std::string format, config.String("fmt", "e4m3"));
-  if (format != "e4m3") return Unsupported(fmt::format("{}: fmt is \"{}\"; known: e4m3", config.origin(), format));
-  return {};
+  for (const std::string_view known : {"e4m3", "e5m2"}) {
+    if (known == format) return {};
+  }
+  return Unsupported(fmt::format("{}: fmt is \"{}\"; known: e4m3, e5m2", config.origin(), format));
 }
 
 MaybeMatrix OpenFp8(const QuantizedSource& source) {
   const NamedTensor* weight = source.Find(".weight");
-  if (weight == nullptr || weight->view.type != DType::kF8_E4M3) return std::shared_ptr<const QuantizedMatrix>();
+  const DType type = weight == nullptr ? DType::kF32 : weight->view.type;  // which of the two, not what fmt calls it
+  if (type != DType::kF8_E4M3 && type != DType::kF8_E5M2) return std::shared_ptr<const QuantizedMatrix>();
   std::pair<int64_t, int64_t> block{128, 128};
   if (source.config.IsArray("weight_block_size")) {
     HONE_TRY(const std::vector<int64_t> sizes, source.config.Ints("weight_block_size"));

@@ -112,7 +112,7 @@ TEST_F(QuantizedFolderTest, MethodsThatAreNotReadAreNamed) {
   EXPECT_SAYS(ErrorOf(R"({"quant_method": "compressed-tensors", "transform_config": {"config_groups": {"R1": {}}}})", Gptq()), "transform_config");
   EXPECT_SAYS(ErrorOf(R"({"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-24-bitmask"}})", Gptq()), "sparsity_config");
   EXPECT_SAYS(ErrorOf(R"({"quant_method": "bitsandbytes", "bnb_4bit_quant_storage": "bfloat16"})", Gptq()), "bnb_4bit_quant_storage");
-  EXPECT_SAYS(ErrorOf(R"({"quant_method": "fp8", "fmt": "e5m2"})", Gptq()), "fmt is \"e5m2\"");
+  EXPECT_SAYS(ErrorOf(R"({"quant_method": "fp8", "fmt": "ue8m0"})", Gptq()), "fmt is \"ue8m0\"; known: e4m3, e5m2");
   EXPECT_SAYS(ErrorOf(R"({"quant_method": 4})", Gptq()), "quant_method");
 }
 
@@ -284,6 +284,32 @@ TEST_F(QuantizedFolderTest, DamagedCompressedTensorsIsNamed) {
   fp8["m.weight"].element = [](int64_t i) { return i == 70 ? 0x7fu : 0x38u; };
   EXPECT_SAYS(ErrorOf(Packed(8), fp8), "row 1 holds a weight that is not finite");
 
+  // MXFP8: a power of two for 32 columns. E5M2, which has infinities.
+  fp8["m.weight"].element = [](int64_t) { return 0x38u; };
+  fp8["m.weight_scale"] = {DType::kU8, Shape{kRows, 2}, [](int64_t i) { return i == 3 ? 128u : 127u; }};
+  const auto mx = Open(Packed(8), fp8);
+  ASSERT_TRUE(mx.has_value() && *mx != nullptr) << mx.error().message;
+  EXPECT_EQ((*mx)->stored(), "MXFP8 E4M3, scales of 1 x 32");
+  std::vector<float> row(2 * kColumns);
+  (*mx)->Decode(0, 2, row.data());
+  for (int64_t i = 0; i < 2 * kColumns; ++i) EXPECT_EQ(row[i], i / 32 == 3 ? 2 : 1) << i;
+  fp8["m.weight_scale"].element = [](int64_t i) { return i == 3 ? 255u : 127u; };
+  EXPECT_SAYS(ErrorOf(Packed(8), fp8), "row 1 holds a weight that is not finite");
+  fp8["m.weight_scale"].shape = Shape{kRows, 3};
+  EXPECT_SAYS(ErrorOf(Packed(8), fp8), "m.weight_scale is U8 [32, 3]; wanted");
+  Folder e5m2{{"m.weight", {DType::kF8_E5M2, Shape{kRows, kColumns}, [](int64_t i) { return static_cast<uint32_t>(i % 0x7c); }}},
+              {"m.weight_scale_inv", {DType::kF32, Shape{1, 1}, [](int64_t) { return 0x3f000000u; }}}};  // 0.5
+  const char kE5m2[] = R"({"quant_method": "fp8", "fmt": "e5m2"})";
+  const auto matrix = Open(kE5m2, e5m2);
+  ASSERT_TRUE(matrix.has_value() && *matrix != nullptr) << matrix.error().message;
+  EXPECT_EQ((*matrix)->stored(), "FP8 E5M2, one scale");
+  (*matrix)->Decode(0, 2, row.data());
+  EXPECT_EQ(row[0x3c], 0.5f);   // 1
+  EXPECT_EQ(row[0x7b], 28672);  // the largest
+  EXPECT_EQ(ErrorOf(kE5m2, e5m2), "read");
+  e5m2["m.weight"].element = [](int64_t i) { return i == 70 ? 0x7cu : 0x38u; };
+  EXPECT_SAYS(ErrorOf(kE5m2, e5m2), "row 1 holds a weight that is not finite");
+
   Folder fp4{{"m.weight_packed", {DType::kU8, Shape{kRows, kColumns / 2}}}, {"m.weight_scale", {DType::kF8_E4M3, Shape{kRows, 4}}}};
   EXPECT_SAYS(ErrorOf(Packed(4), fp4), "m.weight_global_scale is missing");
   fp4["m.weight_global_scale"] = {DType::kF32, Shape{1}};
@@ -404,6 +430,9 @@ TEST_F(QuantizedFolderTest, RandomDamageIsAnErrorOrAMatrix) {
         {"m.weight_zero_point", {DType::kI8, Shape{kRows, 1}}}}},
       {R"({"quant_method": "fp8", "weight_block_size": [9223372036854775807, 16]})",
        {{"m.weight", {DType::kF8_E4M3, Shape{kRows, kColumns}}}, {"m.weight_scale_inv", {DType::kF32, Shape{1, 4}}}}},
+      {R"({"quant_method": "fp8", "fmt": "e5m2", "weight_block_size": [16, 16]})",
+       {{"m.weight", {DType::kF8_E5M2, Shape{kRows, kColumns}}}, {"m.weight_scale_inv", {DType::kF32, Shape{2, 4}}}}},
+      {Packed(8), {{"m.weight", {DType::kF8_E4M3, Shape{kRows, kColumns}}}, {"m.weight_scale", {DType::kU8, Shape{kRows, 2}}}}},
       {Packed(4),
        {{"m.weight_packed", {DType::kU8, Shape{kRows, kColumns / 2}}},
         {"m.weight_scale", {DType::kF8_E4M3, Shape{kRows, 4}}},

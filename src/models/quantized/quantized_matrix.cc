@@ -71,6 +71,8 @@ float E4m3Value(uint8_t code) {
   return code & 0x80 ? -magnitude : magnitude;
 }
 
+float E5m2Value(uint8_t code) { return F16ToF32(static_cast<uint16_t>(code << 8)); }
+
 float E2m1Value(uint8_t code) {
   static constexpr float kValues[16] = {0,     0.5f,  1,     1.5f,  2,     3,     4,     6,
                                         -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};

@@ -72,6 +72,7 @@ class QuantizedMatrix {
 
 // E4M3 without infinities (OCP): 0x7f and 0xff are NaN. E5M2: the upper half of an F16. E2M1: codes 0 .. 15.
 float E4m3Value(uint8_t code);
+float E5m2Value(uint8_t code);
 float E2m1Value(uint8_t code);
 // 2^(code - 127).
 float E8m0Value(uint8_t code);
