@@ -10,12 +10,12 @@
 
 #include "cli/command.h"
 #include "cli/exit_codes.h"
-#include "cli/folder_config.h"
 #include "cli/folder_vocabulary.h"
 #include "cli/interrupt.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
 #include "cli/unused_tensors.h"
+#include "compress/folder/folder_config.h"
 #include "compress/folder/rewrite_folder.h"
 #include "formats/gguf_writer.h"
 #include "formats/safetensors_writer.h"

@@ -129,7 +129,7 @@ class QuantizeCommand : public Command {
         ->bytes();
     flags.AddSwitch("--plan", plan_only_, "print what would be done, and do nothing");
     flags.AddSwitch("--resume", resume_, "go on with a job that was stopped or killed");
-    flags.AddSwitch("--allow-requantize", allow_requantize_, "with --type, --bits or --size: take a model that is quantised already");
+    flags.AddSwitch("--allow-requantize", allow_requantize_, "take a model that is quantised already, as what its matrices mean");
     flags.AddSwitch("--force", force_, "overwrite OUT");
     AddLedgerFlags(flags, &ledger_);
   }
@@ -146,9 +146,6 @@ class QuantizeCommand : public Command {
     HONE_RETURN_IF_ERROR(NameGgufType());
     const bool mixed = type_.empty() && (size_flag_->given() || (bits_flag_->given() && out_.ends_with(".gguf")));
     const bool folder = !scheme_.method.empty() && type_.empty() && !mixed;
-    if (folder && allow_requantize_)
-      return UsageError("--allow-requantize goes with a GGUF file (--type, --bits, --size); these folders start from an original, which "
-                        "hone convert IN NEW --format safetensors makes of what a quantised folder means");
     QuantizeOutcome outcome;
     const Result<int> done = folder ? RunFolder(flags, runtime->runtime(), &outcome)
                                     : RunGguf(mixed, flags, runtime->runtime(), &outcome);
@@ -390,7 +387,7 @@ class QuantizeCommand : public Command {
     }
     scheme_.symmetric = !asym_ && !floating && (sym_ || scheme_.format != "awq");
     return QuantizeToFolder({in_, out_, scheme_, recipe_, calibration_, layerwise_, smoothing_, quality_, !no_measure_,
-                             plan_only_, resume_, force_, memory_, kv_scheme_, kv_ranges_, kv_per_head_},
+                             plan_only_, resume_, force_, memory_, kv_scheme_, kv_ranges_, kv_per_head_, allow_requantize_},
                             flags, runtime, outcome);
   }
 

@@ -106,12 +106,17 @@ std::string ByNamesText(const FolderPlan& plan) {
   return text;
 }
 
+// What a matrix was.
+std::string FromText(const FolderTensor& tensor) {
+  return tensor.stored != nullptr ? tensor.stored->stored() : std::string(Info(tensor.dtype).name);
+}
+
 std::string Table(const FolderRequest& request, const FolderPlan& plan, double seconds) {
   std::string text;
   for (const std::string& name : plan.kept_matrices) text += fmt::format("{:<50} kept\n", name);
   for (const auto& [name, why] : plan.passed_over) text += fmt::format("{:<50} kept: {}\n", name, why);
   for (const FolderTensor& t : plan.tensors) {
-    text += fmt::format("{:<50} [{}, {}]  {} -> {:.2f} bits {:>12}\n", t.name, t.rows, t.columns, Info(t.dtype).name,
+    text += fmt::format("{:<50} [{}, {}]  {} -> {:.2f} bits {:>12}\n", t.name, t.rows, t.columns, FromText(t),
                         t.bits_per_weight(), FormatBytes(t.bytes));
   }
   text += fmt::format("{} in {}: {}\ndisk while working {}", request.scheme.method, request.scheme.format, Totals(plan),
@@ -119,11 +124,7 @@ std::string Table(const FolderRequest& request, const FolderPlan& plan, double s
   return text + fmt::format(", about {:.0f} s\n", std::ceil(seconds)) + ByNamesText(plan);
 }
 
-double BitsPerWeight(const Checkpoint& checkpoint, const FolderPlan& plan) {
-  double weights = 0;
-  for (const NamedTensor& tensor : checkpoint.tensors()) weights += static_cast<double>(tensor.view.shape.elements());
-  return weights > 0 ? 8 * static_cast<double>(plan.bytes) / weights : 0;
-}
+double BitsPerWeight(const FolderPlan& plan) { return plan.weights > 0 ? 8 * static_cast<double>(plan.bytes) / plan.weights : 0; }
 
 // What a matrix becomes: "4 bits, group 128, symmetric", or the method's name where that says it.
 std::string FormText(const LinearScheme& scheme) {
@@ -132,7 +133,7 @@ std::string FormText(const LinearScheme& scheme) {
                        scheme.symmetric ? "symmetric" : "with zero points");
   }
   const bool int8 = scheme.method == "w8a8" || scheme.method == "smoothquant" || scheme.method == "llm-int8";
-  return (int8 ? "int8" : scheme.method) + (scheme.per_tensor ? ", a scale a matrix" : "");
+  return (int8 ? "int8" : scheme.e5m2 ? "fp8 e5m2" : scheme.method) + (scheme.per_tensor ? ", a scale a matrix" : "");
 }
 
 // "gptq, 4 bits, group 128, symmetric, compressed-tensors"
@@ -162,7 +163,7 @@ void CountCalibration(const CalibrationText& text, const ModelConfig& config, La
     report->warnings.push_back(fmt::format("{} tokens for inputs of {} columns; more text is better", report->tokens, config.width));
 }
 
-std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoint, const FolderPlan& plan,
+std::string FolderJson(const FolderRequest& request, const FolderPlan& plan,
                        const std::vector<std::string>& warnings, double seconds, const FolderReport* report,
                        const QuantizeOutcome& outcome) {
   nlohmann::ordered_json json = {
@@ -174,10 +175,11 @@ std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoin
     json["symmetric"] = request.scheme.symmetric;
   }
   if (request.scheme.per_tensor) json["per_tensor"] = true;
+  if (request.scheme.method == "fp8") json["fp8_type"] = request.scheme.e5m2 ? "e5m2" : "e4m3";
   if (!request.kv_scheme.empty()) json["kv_scheme"] = request.kv_scheme;
   json["bytes_before"] = plan.bytes_before;
   json["bytes"] = plan.bytes;
-  json["bits_per_weight"] = BitsPerWeight(checkpoint, plan);
+  json["bits_per_weight"] = BitsPerWeight(plan);
   json["disk_bytes"] = plan.disk_bytes;
   json["peak_memory_bytes"] = plan.peak_memory_bytes;
   json["memory_bytes"] = request.memory_bytes;
@@ -201,7 +203,7 @@ std::string FolderJson(const FolderRequest& request, const Checkpoint& checkpoin
     const FolderTensor& t = plan.tensors[i];
     nlohmann::ordered_json tensor = {{"name", t.name},
                                      {"shape", {t.rows, t.columns}},
-                                     {"from", Info(t.dtype).name},
+                                     {"from", FromText(t)},
                                      {"to", form},
                                      {"bytes", t.bytes},
                                      {"bits_per_weight", t.bits_per_weight()}};
@@ -314,7 +316,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     HONE_TRY(const std::string lines, ReadText(request.recipe));
     HONE_TRY(keep, ReadKeptMatrices(lines, request.recipe, *checkpoint));
   }
-  HONE_TRY(FolderPlan plan, PlanFolder(*checkpoint, *format, keep));
+  HONE_TRY(FolderPlan plan, PlanFolder(*checkpoint, *format, keep, request.allow_requantize));
   const std::vector<std::string> warnings = WarningsAndUnused(*checkpoint, "copied as they are");
   for (const std::string& warning : warnings) {
     if (!flags.quiet) std::fprintf(stderr, "hone quantize: %s\n", warning.c_str());
@@ -344,7 +346,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     if (!gptq.options.stream_file.empty()) plan.disk_bytes += text.tokens.size() * config.width * sizeof(float);
   }
   if (request.plan_only) {
-    WriteOut(flags.json ? FolderJson(request, *checkpoint, plan, warnings, seconds, nullptr, *outcome)
+    WriteOut(flags.json ? FolderJson(request, plan, warnings, seconds, nullptr, *outcome)
                         : Table(request, plan, seconds) + MemoryText(plan.peak_memory_bytes, request.memory_bytes));
   }
   HONE_RETURN_IF_ERROR(CheckPeak(plan.peak_memory_bytes, plan.peak_memory_bytes, request.memory_bytes));
@@ -353,10 +355,11 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     return kExitDone;
   }
   outcome->in = checkpoint->path(), outcome->out = out;
-  outcome->recipe = RecipeText(request.scheme) + (keep.empty() ? "" : ", recipe " + request.recipe) + (kv ? ", cache in " + request.kv_scheme : "");
+  outcome->recipe = RecipeText(request.scheme) + (keep.empty() ? "" : ", recipe " + request.recipe) + (kv ? ", cache in " + request.kv_scheme : "") +
+                    (plan.tensors.front().stored != nullptr ? ", from " + plan.tensors.front().stored->stored() : "");
   outcome->calibration = text.tokens.empty() ? "" : request.calibration.file.empty() ? "hone's sample" : request.calibration.file;
   outcome->bytes_before = plan.bytes_before, outcome->bytes = plan.bytes;
-  outcome->bits_per_weight = BitsPerWeight(*checkpoint, plan);
+  outcome->bits_per_weight = BitsPerWeight(plan);
   outcome->started = true;
   ProgressLine progress("quantising", flags.progress());
   FolderRun run{.resume = request.resume, .overwrite = request.force || request.resume};
@@ -402,7 +405,7 @@ Result<int> QuantizeToFolder(const FolderRequest& request, const CommonFlags& fl
     outcome->measured = true;
   }
   if (!flags.quiet) std::fputs((OutcomeText(*outcome) + ByNamesText(plan)).c_str(), stderr);
-  outcome->json = FolderJson(request, *checkpoint, plan, warnings, 0, &report, *outcome);
+  outcome->json = FolderJson(request, plan, warnings, 0, &report, *outcome);
   if (flags.json) WriteOut(outcome->json);
   return kExitDone;
 }

@@ -28,6 +28,7 @@ struct FolderRequest {
   std::string kv_scheme;      // fp8, int8; "": the cache is not spoken of
   std::string kv_ranges;      // a file of hone calibrate --kv-scales; "": collected here
   bool kv_per_head = false;
+  bool allow_requantize = false;  // input that is quantised already
 };
 
 // Returns the exit code. Paths and flags of their own kind are checked here; `outcome` gets what the ledger wants.

@@ -38,6 +38,29 @@ Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const 
   return w;
 }
 
+Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const QuantizedMatrix& matrix, int64_t first, int64_t count,
+                                            ThreadPool& threads) {
+  const int64_t columns = matrix.columns();
+  std::vector<float> w(static_cast<size_t>(count * columns));
+  constexpr int64_t kRows = 32;  // that share words of most formats
+  std::vector<int64_t> bad(threads.count(), -1);
+  threads.Run([&](int worker) {
+    const auto [begin, end] = threads.Range(static_cast<size_t>(count), kRows, worker);
+    for (int64_t r = static_cast<int64_t>(begin); r < static_cast<int64_t>(end) && bad[worker] < 0; r += kRows) {
+      const int64_t some = std::min(kRows, static_cast<int64_t>(end) - r);
+      matrix.Decode(first + r, some, w.data() + r * columns);
+      for (int64_t i = r; i < r + some && bad[worker] < 0; ++i) {
+        if (!kSlicesV2.finite(w.data() + i * columns, columns)) bad[worker] = i;
+      }
+    }
+  });
+  for (const int64_t row : bad) {
+    if (row >= 0) return NotFinite(matrix, first + row);
+  }
+  matrix.Release(checkpoint);
+  return w;
+}
+
 bool ReadFiniteRow(const Slices& slices, DType type, const std::byte* row, int64_t columns, float* w) {
   if (type == DType::kBF16) return slices.from_bf16(row, columns, w);
   DequantizeRow(type, row, columns, w);
@@ -50,6 +73,11 @@ Error NotFinite(const Checkpoint& checkpoint, const TensorView& view, const std:
   DequantizeRow(view.type, view.data + row * view.row_bytes(), columns, w.data());
   const auto bad = std::find_if_not(w.begin(), w.end(), [](float x) { return std::isfinite(x); });
   return Damaged(checkpoint, name, row * columns + (bad - w.begin()), columns, *bad);
+}
+
+Error NotFinite(const QuantizedMatrix& matrix, int64_t row) {
+  return InvalidInput(fmt::format("{}: row {} holds a weight or scale that is no finite number; the model is damaged, nothing can be made of it",
+                                  matrix.where(), row));
 }
 
 Error NotFinite(const Checkpoint& checkpoint, const NamedTensor& tensor, uint64_t offset, std::span<const std::byte> bytes) {

@@ -17,12 +17,16 @@ namespace hone {
 // file, tensor, row and column. The file's pages are let go.
 Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const TensorView& view,
                                             const std::string& name, ThreadPool& threads);
+// The same of rows [first, first + count) of a quantised matrix: what they mean.
+Result<std::vector<float>> ReadFiniteMatrix(const Checkpoint& checkpoint, const QuantizedMatrix& matrix, int64_t first, int64_t count,
+                                            ThreadPool& threads);
 // A row of `columns` weights to `w`; false where one is no finite number.
 bool ReadFiniteRow(const Slices& slices, DType type, const std::byte* row, int64_t columns, float* w);
 // Whether all numbers of the type are finite, by their bits; true for other types than F32, F16 and BF16. Whole numbers of them.
 bool AllFinite(DType type, std::span<const std::byte> bytes);
 // What is said of row `row` then. REQUIRES: one of its weights is not finite.
 Error NotFinite(const Checkpoint& checkpoint, const TensorView& view, const std::string& name, int64_t row);
+Error NotFinite(const QuantizedMatrix& matrix, int64_t row);
 // The same of the first such number in these bytes, which lie `offset` bytes into the tensor.
 Error NotFinite(const Checkpoint& checkpoint, const NamedTensor& tensor, uint64_t offset, std::span<const std::byte> bytes);
 

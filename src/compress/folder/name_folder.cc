@@ -14,6 +14,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "compress/folder/folder_config.h"
 #include "formats/json_config.h"
 
 namespace hone {
@@ -21,20 +22,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// config.json with one more key at its end.
+// config.json with one more key at its end, in the place of what it said of the same.
 Result<std::string> ConfigWith(const std::string& path, const std::string& value) {
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;
   text << in.rdbuf();
   std::string json = text.str();
-  const size_t brace = json.rfind('}');
   if (!in) return IoError(path + ": cannot read: " + std::strerror(errno));
+  if (json.find("\"quantization_config\"") != std::string::npos || json.find("\"compression_config\"") != std::string::npos) {
+    HONE_TRY(json, EditFolderConfig(path, "", ""));
+  }
+  const size_t brace = json.rfind('}');
   if (brace == std::string::npos) return InvalidInput(path + ": no JSON object");
   const size_t last = json.find_last_not_of(" \t\r\n", brace - 1);
   const bool empty = last != std::string::npos && json[last] == '{';
   json = json.substr(0, last + 1) + (empty ? "\n" : ",\n") + "  \"quantization_config\": " + value + "\n}\n";
   HONE_RETURN_IF_ERROR(JsonConfig::Parse(json, path));
   return json;
+}
+
+// What says how the input's matrices are stored, beside its config.json.
+bool IsAboutStorage(const std::string& name) {
+  return name == "quantize_config.json" || name == "quant_config.json" || name == "hf_quant_config.json";
 }
 
 // Of a job whose result goes into the input's folder.
@@ -49,7 +58,7 @@ Result<void> WriteOtherFiles(const FolderToName& folder, const std::string& plac
     const std::string name = it->path().filename();
     std::error_code ignored;
     if (!it->is_regular_file(ignored) || name == "config.json" || name.find(".safetensors") != std::string::npos ||
-        name.ends_with(".bin") || name.ends_with(".gguf") || IsWork(name))
+        name.ends_with(".bin") || name.ends_with(".gguf") || IsWork(name) || IsAboutStorage(name))
       continue;
     fs::copy_file(it->path(), fs::path(place) / name, error);
     if (error) break;

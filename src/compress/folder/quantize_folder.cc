@@ -15,11 +15,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <set>
 
-#include "compress/folder/folder_linears.h"
 #include "compress/folder/kept_modules.h"
 #include "compress/folder/name_folder.h"
 #include "compress/folder/rounded_codes.h"
@@ -36,85 +34,6 @@
 #include "models/model.h"
 
 namespace hone {
-namespace {
-
-constexpr int kLanes = 4;
-
-std::string Module(const std::string& name) { return name.substr(0, name.size() - std::string_view(".weight").size()); }
-
-}  // namespace
-
-std::vector<LayerUnit> PlannedUnits(const FolderPlan& plan, const WeightMap& map) {
-  std::vector<LayerUnit> units = ListLayerUnits(map, false);
-  std::erase_if(units, [&](const LayerUnit& unit) {
-    return std::find(plan.kept_matrices.begin(), plan.kept_matrices.end(), unit.name) != plan.kept_matrices.end();
-  });
-  return units;
-}
-
-Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format, const std::set<std::string>& keep) {
-  if (!checkpoint.is_folder()) {
-    return Unsupported(checkpoint.path() +
-                       ": these formats are Hugging Face folders, and so must the input be; --type writes GGUF");
-  }
-  if (checkpoint.config() != nullptr && checkpoint.config()->Has("quantization_config")) {
-    return InvalidInput(checkpoint.path() +
-                        ": quantised already (config.json has quantization_config); start from the original");
-  }
-  HONE_TRY(FolderLinears found, FindFolderLinears(checkpoint));
-  FolderPlan plan;
-  plan.not_run = std::move(found.not_run), plan.passed_over = std::move(found.passed_over);
-  std::string refused;
-  uint64_t largest = 0;
-  std::set<uint64_t> sizes;
-  std::set<std::string> quantized;  // tensors
-  for (const FolderLinear& linear : found.linears) {
-    if (keep.count(linear.name) > 0) {
-      plan.kept_matrices.push_back(linear.name);
-      plan.kept_modules.push_back(Module(linear.name));
-      continue;
-    }
-    const TensorView& view = linear.view;
-    if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16) {
-      return InvalidInput(fmt::format("{}: {} is {}, wanted F32, F16 or BF16; start from the original",
-                                      checkpoint.path(), linear.name, Info(view.type).name));
-    }
-    if (view.shape.rank() != 2 || !linear.name.ends_with(".weight")) {
-      return Unsupported(
-          fmt::format("{}: {} {} is no linear layer's matrix", checkpoint.path(), linear.name, view.shape.ToString()));
-    }
-    FolderTensor tensor{linear.name,   linear.tensor, linear.input,  view, view.shape[0],
-                        view.shape[1], view.type,     view.bytes(), 0};
-    quantized.insert(linear.tensor);
-    if (const Result<void> fits = format.Check(tensor.rows, tensor.columns); !fits) {
-      refused += fmt::format("\n  {} {}: {}", linear.name, view.shape.ToString(), fits.error().message);
-      continue;
-    }
-    for (const TensorInfo& info : format.Outputs(Module(linear.name), tensor.rows, tensor.columns, view.type))
-      tensor.bytes += info.bytes();
-    largest = std::max<uint64_t>(largest, static_cast<uint64_t>(view.shape.elements()));
-    plan.bytes += tensor.bytes;
-    sizes.insert(tensor.bytes);
-    plan.tensors.push_back(std::move(tensor));
-  }
-  if (!refused.empty()) {
-    return Unsupported(checkpoint.path() + ": these layers do not fit the format (--recipe with lines 'PATTERN keep' leaves them as they "
-                                           "are):" + refused);
-  }
-  if (plan.tensors.empty()) return InvalidInput(checkpoint.path() + ": no linear layers to quantise");
-  plan.kept_modules.insert(plan.kept_modules.end(), found.kept_modules.begin(), found.kept_modules.end());
-  for (const NamedTensor& tensor : checkpoint.tensors()) {
-    plan.bytes_before += tensor.view.bytes();
-    if (quantized.count(tensor.name) > 0) continue;
-    plan.bytes += tensor.view.bytes();
-    ++plan.kept;
-  }
-  plan.disk_bytes = plan.bytes + (uint64_t{16} << 20);
-  // F32, codes, the packed tensors; or packed tensors alone in several lanes.
-  plan.peak_memory_bytes = (uint64_t{64} << 20) + std::max(largest * 7, kLanes * std::accumulate(sizes.begin(), sizes.end(), uint64_t{0}));
-  return plan;
-}
-
 namespace {
 
 constexpr int64_t kWindowBytes = int64_t{1} << 17;
@@ -216,13 +135,13 @@ class FolderJob {
       if (!bad_) return {};
       std::vector<float> row(static_cast<size_t>(tensor_.columns));
       for (int64_t r = 0;; ++r) {
-        if (!ReadFiniteRow(job_.slices_, view_.type, Stored(r), tensor_.columns, row.data()))
-          return NotFinite(job_.checkpoint_, view_, tensor_.name, r);
+        if (ReadFiniteRow(job_.slices_, view_.type, Stored(r), tensor_.columns, row.data())) continue;
+        return tensor_.stored != nullptr ? NotFinite(*tensor_.stored, r) : NotFinite(job_.checkpoint_, view_, tensor_.name, r);
       }
     }
 
    private:
-    // A row as the file has it. Rows are asked for in order, so each thread reads a few of them at once, within its L2.
+    // A row as the file has it, or as what it means. Rows are asked for in order, so each thread reads a few of them at once, within its L2.
     const std::byte* Stored(int64_t row) const {
       struct Window {
         uint64_t of = 0;
@@ -235,7 +154,11 @@ class FolderJob {
         window.of = id_, window.first = row;
         window.count = std::min(job_.WindowRows(view_) - row % job_.format_.rows_together(), tensor_.rows - row);
         window.bytes.resize(static_cast<size_t>(window.count * row_bytes));
-        job_.reader_.Read(view_.data + row * row_bytes, window.bytes.size(), window.bytes.data());
+        if (tensor_.stored != nullptr) {
+          tensor_.stored->Decode(row, window.count, reinterpret_cast<float*>(window.bytes.data()));
+        } else {
+          job_.reader_.Read(view_.data + row * row_bytes, window.bytes.size(), window.bytes.data());
+        }
       }
       return window.bytes.data() + (row - window.first) * row_bytes;
     }
@@ -399,7 +322,7 @@ class FolderJob {
 
    private:
     std::vector<TensorInfo> Outputs(const LayerUnit& unit) const {
-      return format_.Outputs(Module(unit.name), unit.rows(), unit.columns(), unit.view.type);
+      return format_.Outputs(ModuleOf(unit.name), unit.rows(), unit.columns(), unit.view.type);
     }
     const LinearFormat& format_;
     const LinearScheme& scheme_;
@@ -430,12 +353,13 @@ class FolderJob {
       for (TensorInfo& info : Outputs(tensor)) infos.push_back(std::move(info));
     }
     for (const NamedTensor& tensor : checkpoint_.tensors()) {
-      if (quantized.count(tensor.name) > 0) continue;
+      if (quantized.count(tensor.name) > 0 || plan_.input.tensors.count(tensor.name) > 0) continue;
       const auto folded = folded_.find(tensor.name);
       data[tensor.name] = folded != folded_.end() ? folded->second.data() : tensor.view.data;
       if (folded == folded_.end()) originals[tensor.name] = &tensor;
       infos.push_back({tensor.name, tensor.view.type, tensor.view.shape});
     }
+    for (const auto& [name, matrix] : plan_.input.matrices) infos.push_back({name, plan_.input.dtype, Shape{matrix->rows(), matrix->columns()}});
     if (run_.kv != nullptr) {
       for (const KvCacheScales::Scale& scale : run_.kv->tensors) {
         data[scale.name] = reinterpret_cast<const std::byte*>(scale.values.data());
@@ -452,6 +376,13 @@ class FolderJob {
       for (uint64_t at = 0; kept != data.end() && at < info.bytes(); at += kKeptBytes)
         copies_.push_back({kept->second + at, file.offsets[i] + at, std::min(kKeptBytes, info.bytes() - at),
                            original != originals.end() ? original->second : nullptr});
+      const auto plain = plan_.input.matrices.find(info.name);
+      if (plain == plan_.input.matrices.end()) continue;
+      const int64_t row_bytes = static_cast<int64_t>(BytesFor(info.type, info.shape[1])), some = std::max<int64_t>(1, static_cast<int64_t>(kKeptStep) / row_bytes);
+      for (int64_t r = 0; r < info.shape[0]; r += some)
+        copies_.push_back({.offset = file.offsets[i] + static_cast<uint64_t>(r * row_bytes),
+                           .bytes = static_cast<uint64_t>(std::min(some, info.shape[0] - r) * row_bytes),
+                           .stored = plain->second.get(), .row = r});
     }
     WorkLayout layout{.head = file.head, .bytes = file.bytes};
     for (const FolderTensor& tensor : plan_.tensors) {
@@ -483,7 +414,7 @@ class FolderJob {
       if (i < plan_.tensors.size()) steps_.push_back({i, true});
       for (size_t j = 0; j < between && copy < copies_.size(); ++j) steps_.push_back({copy++, false});
     }
-    const int threads = runtime_.threads->count(), lanes = NeedsWhole() ? 1 : std::min(threads, kLanes);
+    const int threads = runtime_.threads->count(), lanes = NeedsWhole() ? 1 : std::min(threads, kFolderLanes);
     std::vector<double> verify_s(lanes);
     runtime_.threads->Run([&](int worker) {
       if (worker >= lanes) return;
@@ -528,11 +459,14 @@ class FolderJob {
   }
 
   struct Kept {
-    const std::byte* from;
-    uint64_t offset, bytes;  // in the file
-    const NamedTensor* original;  // nullptr: what hone has made
+    const std::byte* from = nullptr;
+    uint64_t offset = 0, bytes = 0;  // in the file
+    const NamedTensor* original = nullptr;  // nullptr: what hone has made
+    const QuantizedMatrix* stored = nullptr;  // or rows of it, as the model's dtype
+    int64_t row = 0;
   };
   Result<void> Copy(const Kept& kept, WorkFile& work) const {
+    if (kept.stored != nullptr) return PutPlain(kept, work);
     std::vector<std::byte> some(std::min<uint64_t>(kept.bytes, kKeptStep));
     for (uint64_t at = 0; at < kept.bytes; at += some.size()) {
       const size_t count = std::min<uint64_t>(some.size(), kept.bytes - at);
@@ -542,6 +476,20 @@ class FolderJob {
       HONE_RETURN_IF_ERROR(work.PutAt(kept.offset + at, {some.data(), count}));
     }
     return {};
+  }
+
+  Result<void> PutPlain(const Kept& kept, WorkFile& work) const {
+    const DType dtype = plan_.input.dtype;
+    const int64_t width = static_cast<int64_t>(BytesFor(dtype, 1)), columns = kept.stored->columns();
+    const int64_t count = static_cast<int64_t>(kept.bytes) / width / columns;
+    std::vector<float> w(static_cast<size_t>(count * columns));
+    std::vector<std::byte> bytes(kept.bytes);
+    kept.stored->Decode(kept.row, count, w.data());
+    for (int64_t i = 0; i < std::ssize(w); ++i) {
+      StoreAs(dtype, w[i], bytes.data() + i * width);
+      if (!std::isfinite(LoadAs(dtype, bytes.data() + i * width))) return NotFinite(*kept.stored, kept.row + i / columns);
+    }
+    return work.PutAt(kept.offset, bytes);
   }
 
   Result<void> MakeMatrix(size_t index, WorkFile& work, Lane& lane) {
@@ -573,7 +521,7 @@ class FolderJob {
   }
 
   std::vector<TensorInfo> Outputs(const FolderTensor& tensor) const {
-    return format_.Outputs(Module(tensor.name), tensor.rows, tensor.columns, tensor.dtype);
+    return format_.Outputs(ModuleOf(tensor.name), tensor.rows, tensor.columns, tensor.dtype);
   }
   // Ranges that are not simply least to largest are found in whole matrices of codes.
   bool ByCodes() const { return scheme_.method == "awq" || scheme_.clip != Clip::kMinMax; }

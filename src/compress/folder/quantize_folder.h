@@ -14,6 +14,7 @@
 #include "base/runtime.h"
 #include "compress/calibrate/kv_ranges.h"
 #include "compress/folder/linear_format.h"
+#include "compress/folder/quantized_input.h"
 #include "compress/layerwise/layer_quantizer.h"
 #include "compress/scale/column_scales.h"
 #include "formats/checkpoint.h"
@@ -24,10 +25,11 @@ struct FolderTensor {
   std::string name;    // a matrix of the input
   std::string tensor;  // that holds it: another name for stacked experts
   std::string input;   // FolderLinear::input
-  TensorView view;     // borrows the input
+  TensorView view;     // borrows the input; F32 without data where `stored` is set
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kBF16;
   uint64_t bytes_before = 0, bytes = 0;
+  std::shared_ptr<const QuantizedMatrix> stored = nullptr;  // what it is in a quantised input
   double bits_per_weight() const { return 8.0 * static_cast<double>(bytes) / static_cast<double>(rows * columns); }
 };
 
@@ -35,15 +37,21 @@ struct FolderPlan {
   std::string not_run;                                           // FolderLinears::not_run
   std::vector<std::pair<std::string, std::string>> passed_over;  // and its matrices that are no linear layers
   std::vector<FolderTensor> tensors;                                            // that are quantised
+  QuantizedInput input;                                                         // its matrices: those that become plain ones
   std::vector<std::string> kept_matrices;                                       // that could be, by name
   std::vector<std::string> kept_modules;                                        // of those and of routers, for readers to know
   size_t kept = 0;                                                              // that are copied
+  double weights = 0;                                                           // of all
   uint64_t bytes_before = 0, bytes = 0, disk_bytes = 0, peak_memory_bytes = 0;  // of all
 };
 
-// Errors: GGUF input, input that is quantised already, a layer whose shape the format cannot hold (all are named).
+// Errors: GGUF input, input that is quantised already unless `allow_requantize`, a layer whose shape the format cannot hold (all are named).
 // `keep`: matrices that stay as they are (kept_modules.h).
-Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format, const std::set<std::string>& keep = {});
+Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format, const std::set<std::string>& keep = {},
+                              bool allow_requantize = false);
+// The module that a matrix is of: its name without ".weight".
+std::string ModuleOf(const std::string& name);
+inline constexpr int kFolderLanes = 4;  // matrices that are made at once, at most
 // The plan's tensors as units, in its order.
 std::vector<LayerUnit> PlannedUnits(const FolderPlan& plan, const WeightMap& map);
 

@@ -25,13 +25,14 @@ class QuantizeFolderTest : public RuntimeTest {
                                 const FolderRun& run = {}) {
     HONE_TRY(const auto checkpoint, Checkpoint::Open(in));
     HONE_TRY(const auto format, MakeLinearFormat(scheme));
-    HONE_TRY(const FolderPlan plan, PlanFolder(*checkpoint, *format));
+    HONE_TRY(const FolderPlan plan, PlanFolder(*checkpoint, *format, {}, again_));
     return QuantizeFolder(*checkpoint, *format, scheme, plan, out, run, runtime_);
   }
   static std::string Bytes(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
+  bool again_ = false;  // of quantised input
   static std::string Fresh(const std::string& name) {
     const std::string path = TestPath(name);
     fs::remove_all(path);
@@ -124,11 +125,43 @@ TEST_F(QuantizeFolderTest, AStoppedJobGoesOnToTheSameBytes) {
   }
 }
 
+// A quantised folder is read as what it means, also where a job goes on; with the bytes of what it means.
+TEST_F(QuantizeFolderTest, QuantisedInputIsReadAsWhatItMeans) {
+  HONE_NEED_SHARED(foreign, "goldens/compress/quant/foreign");
+  again_ = true;
+  const LinearScheme scheme{"rtn", "compressed-tensors", 4, 32, true};
+  for (const char* name : {"gptq-v2-b4-g32-asym-act", "awq-gemm-g32-asym", "bnb-nf4-dq", "ct-fp8-block"}) {
+    SCOPED_TRACE(name);
+    const std::string in = foreign + "/" + name, whole = Fresh("again_whole"), path = Fresh("again_stopped");
+    const auto report = Quantize(in, scheme, whole);
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_GT(report->overall_error, 0.01);
+    EXPECT_LT(report->overall_error, 0.2);
+    int calls = 0;
+    ASSERT_FALSE(Quantize(in, scheme, path, {.progress = [&](const char*, uint64_t, uint64_t) { return calls++ < 6; }}));
+    const auto resumed = Quantize(in, scheme, path, {.resume = true});
+    ASSERT_TRUE(resumed) << resumed.error().message;
+    EXPECT_EQ(resumed->resumed_tensors, 6u);
+    EXPECT_TRUE(Bytes(path + "/model.safetensors") == Bytes(whole + "/model.safetensors"));
+    const auto written = SafetensorsFile::OpenFolder(whole);
+    ASSERT_TRUE(written);
+    for (const NamedTensor& tensor : (*written)->tensors()) {
+      const bool part = tensor.name.ends_with(".weight_packed") || tensor.name.ends_with(".weight_scale") || tensor.name.ends_with(".weight_shape");
+      EXPECT_TRUE(part || tensor.view.type == DType::kF16 || tensor.view.type == DType::kBF16) << tensor.name;
+    }
+    const auto checkpoint = Checkpoint::Open(in);
+    ASSERT_TRUE(checkpoint);
+    EXPECT_EQ((*written)->FindTensor("model.layers.0.mlp.up_proj.weight_scale")->view.type,
+              (*checkpoint)->FindTensor("model.embed_tokens.weight")->view.type);
+  }
+}
+
 // What a report says of matrices that it compared while they were made, and what the next run says when it decodes the file.
 TEST_F(QuantizeFolderTest, AReportIsThatOfWhatTheFileHolds) {
   HONE_NEED_SHARED(base, "goldens/compress/quant/foreign/base");
   const LinearScheme schemes[] = {{"nf4", "bitsandbytes"}, {"fp4", "bitsandbytes"}, {"llm-int8", "bitsandbytes"},
-                                  {"rtn", "gptq", 4, 32, true}, {"rtn", "awq", 4, 32, false}, {"nvfp4", "compressed-tensors"}};
+                                  {"rtn", "gptq", 4, 32, true}, {"rtn", "awq", 4, 32, false}, {"nvfp4", "compressed-tensors"},
+                                  {"mxfp8", "compressed-tensors"}, {"fp8", "fp8"}, {.method = "fp8", .format = "fp8", .e5m2 = true}};
   const std::string whole = Fresh("reported_whole"), path = Fresh("reported");
   for (const LinearScheme& scheme : schemes) {
     fs::remove_all(whole), fs::remove_all(path);

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "compress/folder/kept_modules.h"
+#include "compress/folder/quantized_input.h"
 #include "models/family.h"
 #include "models/model.h"
 #include "models/quantized/integer_matrix.h"
@@ -18,15 +19,6 @@ namespace hone {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
-
-// Parts of a quantised matrix by the ends of their names, in any format that is read.
-bool IsPartOfMatrix(std::string_view name) {
-  for (const std::string_view end : {".qweight", ".qzeros", ".g_idx", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".SCB",
-                                     ".absmax", ".W_q"}) {
-    if (name.ends_with(end)) return true;
-  }
-  return false;
-}
 
 const IntegerMatrix* Integers(const QuantizedMatrix& matrix) { return dynamic_cast<const IntegerMatrix*>(&matrix); }
 
@@ -78,12 +70,7 @@ Result<void> FolderRewrite::FindMatrices() {
     matrices_.push_back({module, weight.quantized, {}});
   }
   if (matrices_.empty()) return InvalidInput(checkpoint_.path() + ": none of its matrices is quantised");
-  for (const NamedTensor& tensor : checkpoint_.tensors()) {
-    if (dropped_.count(tensor.name) > 0 || !IsPartOfMatrix(tensor.name)) continue;
-    return Unsupported(fmt::format("{}: tensor {} belongs to a quantised matrix that hone does not know, so the folder cannot be "
-                                   "converted as a whole", checkpoint_.path(), tensor.name));
-  }
-  return {};
+  return CheckPartsAreKnown(checkpoint_, dropped_);
 }
 
 Result<void> FolderRewrite::PlanPlain() {

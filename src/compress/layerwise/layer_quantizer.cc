@@ -214,8 +214,7 @@ class LayerJob {
                       : factor.fallback == GptqFallback::kRounding       ? UnitFallback::kRounding
                       : factor.fallback == GptqFallback::kMoreDamping    ? UnitFallback::kMoreDamping
                                                                          : UnitFallback::kNone;
-    HONE_TRY(const std::vector<float> w,
-             ReadFiniteMatrix(walk_.checkpoint(), unit.view, unit.name, *runtime_.threads));
+    HONE_TRY(const std::vector<float> w, ReadUnit(walk_.checkpoint(), unit, *runtime_.threads));
     std::vector<std::byte> piece(codec_.piece_bytes(unit));
     HONE_RETURN_IF_ERROR(codec_.Encode(unit, w, factor, piece));
     std::vector<float> back(w.size());
@@ -359,6 +358,8 @@ std::vector<LayerUnit> ListLayerUnits(const WeightMap& map, bool split) {
     const std::string part = weight.name.substr(weight.name.find('.', 4) + 1);  // "ffn_up.3.weight"
     unit.expert = std::count(part.begin(), part.end(), '.') > 1;
     unit.view = weight.view;
+    unit.quantized = weight.quantized;
+    unit.first_row = weight.first_row;
     units.push_back(std::move(unit));
   }
   // Those of an input together, inputs in the order of their first.
@@ -368,6 +369,11 @@ std::vector<LayerUnit> ListLayerUnits(const WeightMap& map, bool split) {
     return std::pair(a.layer, first.at(a.input)) < std::pair(b.layer, first.at(b.input));
   });
   return units;
+}
+
+Result<std::vector<float>> ReadUnit(const Checkpoint& checkpoint, const LayerUnit& unit, ThreadPool& threads) {
+  if (unit.quantized == nullptr) return ReadFiniteMatrix(checkpoint, unit.view, unit.name, threads);
+  return ReadFiniteMatrix(checkpoint, *unit.quantized, unit.first_row, unit.rows(), threads);
 }
 
 uint64_t LayerwiseMemory(const ModelConfig& config, const std::vector<LayerUnit>& units, const CalibrationText& text,

@@ -31,6 +31,8 @@ struct LayerUnit {
   int layer = 0;
   bool expert = false;  // sees only the tokens that are routed to it
   TensorView view;      // of all parts
+  std::shared_ptr<const QuantizedMatrix> quantized = nullptr;  // its rows from first_row on, if it is stored so: then view has no data
+  int64_t first_row = 0;
   int64_t rows() const { return view.shape[0]; }
   int64_t columns() const { return view.shape[1]; }
 };
@@ -38,6 +40,8 @@ struct LayerUnit {
 // The linear layers of a model, layer by layer, those of an input together. `split`: weights that share a tensor of the
 // file are units of their own.
 std::vector<LayerUnit> ListLayerUnits(const WeightMap& map, bool split);
+// What it holds. The error names a weight that is no finite number.
+Result<std::vector<float>> ReadUnit(const Checkpoint& checkpoint, const LayerUnit& unit, ThreadPool& threads);
 // Layers that engines run as one matrix, by canonical name: q, k, v; gate, up of one expert. Else the name itself.
 std::string SharedInput(const std::string& canonical);
 

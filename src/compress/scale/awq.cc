@@ -165,7 +165,7 @@ class Search {
     HONE_RETURN_IF_ERROR(LookAtInputs());
     for (const LayerUnit& unit : units_) {
       if (unit.layer != layer_ || unit.expert) continue;
-      HONE_TRY(auto w, ReadFiniteMatrix(walk_.checkpoint(), unit.view, unit.name, *runtime_.threads));
+      HONE_TRY(auto w, ReadUnit(walk_.checkpoint(), unit, *runtime_.threads));
       originals_[unit.name] = std::move(w);
     }
     HONE_RETURN_IF_ERROR(Tell(0.15, "searching scales"));
@@ -352,7 +352,7 @@ class Search {
       if (const auto original = originals_.find(unit.name); original != originals_.end()) {
         w = original->second;
       } else {
-        HONE_TRY(w, ReadFiniteMatrix(walk_.checkpoint(), unit.view, unit.name, *runtime_.threads));
+        HONE_TRY(w, ReadUnit(walk_.checkpoint(), unit, *runtime_.threads));
       }
       if (const auto scale = choice_.scales.find(unit.input); scale != choice_.scales.end()) {
         for (size_t i = 0; i < w.size(); ++i) w[i] *= scale->second.scale[i % columns];

@@ -97,8 +97,7 @@ Result<ColumnScales> SmoothQuantScales(const LayerWalk& walk, const std::map<std
   std::map<std::string, std::vector<float>> largest;
   for (const LayerUnit& unit : ListLayerUnits(walk.map(), true)) {
     if (!Taker(walk.map(), unit.input).ends_with("_norm.weight")) continue;
-    HONE_TRY(const std::vector<float> w,
-             ReadFiniteMatrix(walk.checkpoint(), unit.view, unit.name, *runtime.threads));
+    HONE_TRY(const std::vector<float> w, ReadUnit(walk.checkpoint(), unit, *runtime.threads));
     std::vector<float>& of = largest[unit.input];
     of.resize(unit.columns());
     for (size_t i = 0; i < w.size(); ++i) {

@@ -1,5 +1,5 @@
 // See folder_config.h.
-#include "cli/folder_config.h"
+#include "compress/folder/folder_config.h"
 
 #include <fstream>
 #include <nlohmann/json.hpp>
