@@ -41,8 +41,9 @@ def rows(folder):
             yield 'awq asym', width, group, ['--method', 'awq', '--format', 'compressed-tensors', *scheme, '--asym', *text]
         if width in ('3', '4', '8'): yield 'hqq', width, '64', ['--method', 'hqq', '--bits', width, '--group', '64']
     for method, width, group in (('nf4', '4', '64'), ('fp4', '4', '64'), ('mxfp4', '4', '32'), ('nvfp4', '4', '16'), ('fp8', '8', 'row'),
-                                 ('w8a8', '8', 'row'), ('llm-int8', '8', 'row')):
+                                 ('mxfp8', '8', '32'), ('w8a8', '8', 'row'), ('llm-int8', '8', 'row')):
         yield method, width, group, ['--method', method]
+    for number in ('e4m3', 'e5m2'): yield f'fp8 {number}', '8', '128 x 128', ['--method', 'fp8', '--format', 'fp8', '--fp8-type', number]
     yield 'smoothquant', '8', 'row', ['--method', 'smoothquant', *text]
 
 
@@ -55,7 +56,7 @@ def speed_row(name, width):
         if width in ('6', '8'): return 'w8a8' if zeros == 'sym' or width == '6' else 'compressed-tensors 8 asym'
         return f'compressed-tensors {width} {zeros}' if width in ('4', '5') else 'gptq 3'
     if method == 'hqq': return 'w8a8' if width == '8' else 'hqq 4'
-    return {'smoothquant': 'w8a8', 'fp4': 'nf4'}.get(method, method)
+    return {'smoothquant': 'w8a8', 'fp4': 'nf4', 'mxfp8': 'fp8'}.get(method, method)
 
 
 def file_of(name, width='', group=''): return re.sub(r'\W+', '-', f'{name} {width} {group}'.strip())
