@@ -92,10 +92,12 @@ void AddExperts(const NamedTensor& tensor, FolderLinears* found) {
 FolderLinears ByNames(const Checkpoint& checkpoint, std::string not_run) {
   FolderLinears found{.not_run = std::move(not_run), .linears = {}, .kept_modules = {}, .passed_over = {}};
   std::set<int64_t> vocab;
+  bool conv1d = false;  // GPT-2's layers lie [in, out]; the one that widens tells
   for (const NamedTensor& tensor : checkpoint.tensors()) {
     if (!tensor.name.ends_with(kWeight) || tensor.view.shape.rank() != 2) continue;
-    const std::vector<std::string> parts = Parts(WithoutWeight(tensor.name));
-    if (IsAny(parts.back(), {"embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in"})) vocab.insert(tensor.view.shape[0]);
+    const std::string last = Parts(WithoutWeight(tensor.name)).back();
+    if (IsAny(last, {"embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in"})) vocab.insert(tensor.view.shape[0]);
+    conv1d = conv1d || (last == "c_fc" && tensor.view.shape[0] < tensor.view.shape[1]);
   }
   for (const NamedTensor& tensor : checkpoint.tensors()) {
     const int rank = tensor.view.shape.rank();
@@ -110,6 +112,7 @@ FolderLinears ByNames(const Checkpoint& checkpoint, std::string not_run) {
     const std::vector<std::string> parts = Parts(module);
     const bool experts = rank == 3 && Has(module, "experts.");
     std::string why = rank == 2 || experts ? WhyPassedOver(parts, tensor.view, vocab) : "no matrix";
+    if (why.empty() && conv1d && parts.back().starts_with("c_")) why = "input by output (Conv1D), not a linear layer's order";
     if (why.empty() && experts) {
       AddExperts(tensor, &found);
     } else if (why.empty()) {

@@ -100,7 +100,11 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
     return Unsupported(checkpoint.path() + ": these layers do not fit the format (--recipe with lines 'PATTERN keep' leaves them as they "
                                            "are):" + refused);
   }
-  if (plan.tensors.empty()) return InvalidInput(checkpoint.path() + ": no linear layers to quantise");
+  if (plan.tensors.empty()) {
+    std::string kept;
+    for (const auto& [name, why] : plan.passed_over) kept += kept.find(why) != std::string::npos ? "" : fmt::format("\n  {}: {}", name, why);
+    return InvalidInput(checkpoint.path() + ": no linear layers to quantise" + (kept.empty() ? "" : "; what is kept:") + kept);
+  }
   plan.kept_modules.insert(plan.kept_modules.end(), found.kept_modules.begin(), found.kept_modules.end());
   for (const NamedTensor& tensor : checkpoint.tensors()) {
     plan.bytes_before += tensor.view.bytes();

@@ -197,6 +197,18 @@ TEST_F(UnknownFamily, WhatNeedsARunIsRefusedByName) {
   for (const char* part : {"ZebraForConditionalGeneration", "--method gptq needs what hone knows of a family", "--method rtn, w8a8"})
     EXPECT_NE(needed.error().message.find(part), std::string::npos) << needed.error().message;
   EXPECT_TRUE(NeedsARun(**Checkpoint::Open(HONE_SOURCE_DIR "/assets/builtin/draft"), "--method gptq"));
+  // GPT-2's matrices lie the other way round: rounding them by rows of the file would be wrong.
+  std::vector<Tensor> data;
+  for (const Shape& shape : {Shape{96, 64}, Shape{64, 192}, Shape{64, 256}}) data.emplace_back(DType::kF32, shape);
+  const auto gpt2 = Checkpoint::Open(WriteModelFolder("gpt2", R"({"model_type": "gpt2"})", {{"wte.weight", data[0].view()},
+                                                                                           {"h.0.attn.c_attn.weight", data[1].view()},
+                                                                                           {"h.0.mlp.c_fc.weight", data[2].view()}}));
+  const auto format = MakeLinearFormat({"fp8", "compressed-tensors"});
+  ASSERT_TRUE(gpt2 && format);
+  const auto plan = PlanFolder(**gpt2, **format);
+  ASSERT_FALSE(plan);
+  EXPECT_NE(plan.error().message.find("no linear layers to quantise; what is kept:"), std::string::npos) << plan.error().message;
+  EXPECT_NE(plan.error().message.find("h.0.attn.c_attn.weight: input by output (Conv1D)"), std::string::npos) << plan.error().message;
   // A configuration that says nothing is an error as ever.
   const auto nameless = Checkpoint::Open(WriteModelFolder("nameless", "{}", (*checkpoint)->tensors()));
   ASSERT_TRUE(nameless);
