@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "base/test_runtime.h"
 #include "base/test_shared.h"
@@ -93,6 +95,67 @@ TEST_F(MixedTest, WhatMattersIsMeasuredAndPaidFor) {
   EXPECT_EQ(measure({{up, DType::kQ3_K}, {down, DType::kQ3_K}, {table, DType::kQ3_K}}, 1), coarse);  // streams in files
   EXPECT_GT(LeastSensitivityMemory(**walk, 3), uint64_t{1} << 20);
   EXPECT_TRUE(measure({{up, DType::kQ3_K}}, 0, 1).empty());                                        // no budget
+
+  // What a log has is not measured again, and makes no difference to the rest, whatever is missing.
+  const std::string path = TestPath("sensitivities");
+  std::filesystem::remove(path);
+  SensitivityOptions options{.work_path = TestPath("sensitivity")};
+  for (const auto& [name, type] : ProbeTypes(**source)) {
+    if (!name.starts_with("blk.") || name.ends_with("ffn_up.weight") || name.ends_with("attn_k.weight")) options.probes[name] = type;
+  }
+  const auto with_log = [&] {
+    const auto key = MakeSensitivityKey(**walk, text, options);
+    HONE_CHECK(key.has_value());
+    const auto log = SensitivityLog::Open(path, *key);
+    HONE_CHECK(log.has_value());
+    options.log = log->get();
+    auto measured = MeasureSensitivity(**walk, text, options, runtime_);
+    options.log = nullptr;
+    HONE_CHECK(measured.has_value());
+    return *std::move(measured);
+  };
+  const Sensitivity whole = with_log();
+  EXPECT_EQ(whole.measured, whole.groups.size());
+  ASSERT_EQ(whole.groups.size(), options.probes.size());
+  EXPECT_EQ(with_log().measured, 0u);
+  std::ifstream in(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  for (const size_t step : {2, 3, 7}) {
+    std::ofstream out(path, std::ios::trunc);
+    out << lines.front() << "\n";
+    for (size_t i = 1; i < lines.size(); i += step) out << lines[i] << "\n";
+    out.close();
+    const Sensitivity again = with_log();
+    EXPECT_EQ(again.measured, whole.groups.size() - (lines.size() - 1 + step - 1) / step);
+    EXPECT_EQ(again.tokens, whole.tokens);
+    for (size_t i = 0; i < whole.groups.size(); ++i) {
+      EXPECT_EQ(again.groups[i].tensors, whole.groups[i].tensors);
+      EXPECT_EQ(again.groups[i].divergence, whole.groups[i].divergence) << again.groups[i].tensors.front();
+    }
+  }
+  // Each thing that decides the figures is in the key.
+  const auto key = [&](const CalibrationText& words, const SensitivityOptions& of) { return *MakeSensitivityKey(**walk, words, of); };
+  const SensitivityKey same = key(text, options);
+  EXPECT_EQ(same.importance, "none");
+  CalibrationText other_text = text;
+  other_text.tokens.back() ^= 1;
+  EXPECT_NE(key(other_text, options).text, same.text);
+  SensitivityOptions other = options;
+  other.probes[up] = DType::kQ8_0;
+  EXPECT_NE(key(text, other).protocol, same.protocol);
+  other = options;
+  other.budget_flops = 1e10;
+  EXPECT_NE(key(text, other).protocol, same.protocol);
+  other = options;
+  Imatrix imatrix;
+  imatrix.entries[up] = {.columns = 1, .sums = {1}, .counts = {1}};
+  other.imatrix = &imatrix;
+  const std::string importance = key(text, other).importance;
+  EXPECT_NE(importance, "none");
+  imatrix.entries[up].sums[0] = 2;
+  EXPECT_NE(key(text, other).importance, importance);
+  EXPECT_EQ(key(text, other).model, same.model);
 
   // A tensor that is dear gets bits that a cheap one of the same shape does not get.
   Sensitivity made;
