@@ -116,7 +116,8 @@ TEST_F(OddRows, EveryFormatIsPackedAndMultipliedAsItMeans) {
   constexpr int64_t kRows = 24;
   std::vector<LinearScheme> schemes = {{"w8a8", "compressed-tensors"}, {"fp8", "compressed-tensors"}, {"mxfp4", "compressed-tensors"},
                                        {"nvfp4", "compressed-tensors"}, {"nf4", "bitsandbytes"},       {"fp4", "bitsandbytes"},
-                                       {"llm-int8", "bitsandbytes"},    {"rtn", "awq", 4, 0, false},   {"rtn", "awq", 4, 40, false}};
+                                       {"llm-int8", "bitsandbytes"},    {"rtn", "awq", 4, 0, false},   {"rtn", "awq", 4, 40, false},
+                                       {"fp8", "fp8"}};
   for (const int bits : {2, 3, 4, 5, 6, 7, 8}) {
     for (const int64_t group : {0, 24, 50}) {
       for (const bool symmetric : {true, false}) schemes.push_back({"rtn", "compressed-tensors", bits, group, symmetric});
@@ -276,6 +277,7 @@ TEST_F(OddModel, RunsAsWhatItMeansHoweverItIsCut) {
   } cases[] = {{33, 31, {"rtn", "compressed-tensors", 4, 0, true}},   {33, 31, {"rtn", "compressed-tensors", 4, 0, false}},
                {33, 31, {"rtn", "compressed-tensors", 8, 0, true}},   {33, 31, {"w8a8", "compressed-tensors"}},
                {33, 31, {"fp8", "compressed-tensors"}},               {33, 31, {"llm-int8", "bitsandbytes"}},
+               {33, 31, {"fp8", "fp8"}},
                {40, 104, {"rtn", "compressed-tensors", 4, 8, true}},  {40, 104, {"rtn", "awq", 4, 8, false}},
                {40, 104, {"nf4", "bitsandbytes"}},                    {40, 104, {"fp4", "bitsandbytes"}},
                {40, 104, {"hqq", "hqq", 4, 8, false}},                {48, 80, {"nvfp4", "compressed-tensors"}}};

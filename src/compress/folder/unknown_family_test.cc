@@ -113,7 +113,8 @@ TEST_F(UnknownFamily, EveryMethodWritesWhatReadsBackAndGoesOnAfterAStop) {
                                   {"w8a8", "compressed-tensors"},             {"fp8", "compressed-tensors"},
                                   {"mxfp4", "compressed-tensors"},            {"nvfp4", "compressed-tensors"},
                                   {"nf4", "bitsandbytes"},                    {"fp4", "bitsandbytes"},
-                                  {"llm-int8", "bitsandbytes"},               {"hqq", "hqq", 4, 32, false}};
+                                  {"llm-int8", "bitsandbytes"},               {"hqq", "hqq", 4, 32, false},
+                                  {"mxfp8", "compressed-tensors"},            {"fp8", "fp8"}};
   for (const LinearScheme& scheme : schemes) {
     SCOPED_TRACE(scheme.method + " " + scheme.format);
     const std::string out = TestPath("unknown_out"), stopped = TestPath("unknown_stopped");
