@@ -412,6 +412,100 @@ TEST_F(Quantize, ABudgetIsMetByWhatMatters) {
   EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "y.gguf") + "--type Q4_0 --sensitivity inputs"), 2);
 }
 
+// Killed in its measuring, before the first groups are kept and after more and more of them, it goes on to the same bytes; with a
+// file of its own too, which then serves another budget.
+TEST_F(Quantize, AKilledMeasurementGoesOnToTheSameBytes) {
+  const std::string flags = "--bits 4.25 --chunks 2 --no-measure --threads 1 --ledger off ", whole = folder_ + "whole.gguf";
+  const std::string file = folder_ + "sensitivities";
+  ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(whole) + flags), 0) << Err();
+  for (const std::string& more : {std::string(), "--sensitivities" + Quoted(file)}) {
+    SCOPED_TRACE(more);
+    const std::string killed = folder_ + (more.empty() ? "a.gguf" : "b.gguf");
+    const std::string log = more.empty() ? killed + ".sensitivities.partial" : file;
+    int kills = 0;
+    for (size_t groups = 0; groups < 1000; groups = groups == 0 ? 1 : groups * 2) {
+      const pid_t child = e2e::Spawn("exec '" HONE_PROGRAM "' quantize" + Quoted(builtin_) + Quoted(killed) + flags + more +
+                                     (fs::exists(log) ? " --resume" : "") + " 2>/dev/null");
+      ASSERT_GT(child, 0);
+      int status = 0;
+      bool ended = false;
+      const auto begun = [&] { return fs::exists(log) && Lines(log) >= groups; };
+      while (!ended && !begun() && !fs::exists(killed + ".types.partial")) {
+        ended = waitpid(child, &status, WNOHANG) == child;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (!ended) {
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+        ++kills;
+      }
+      if (WIFEXITED(status) || fs::exists(killed + ".types.partial")) break;
+    }
+    EXPECT_GT(kills, 0);
+    if (!fs::exists(killed)) {
+      ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(killed) + flags + more + " --resume"), 0) << Err();
+    }
+    EXPECT_EQ(Bytes(killed), Bytes(whole));
+  }
+  for (const auto& entry : fs::directory_iterator(folder_))
+    EXPECT_EQ(entry.path().filename().string().find("partial"), std::string::npos) << entry.path();
+
+  // Nothing is measured again, and the file stays as it is.
+  const auto with = [&](const std::string& out, const std::string& other) {
+    return Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + out) + other + " --no-measure --json --ledger off --sensitivities" + Quoted(file));
+  };
+  const std::string kept = Bytes(file);
+  const std::string all = std::to_string(Lines(file));
+  EXPECT_EQ(with("second.gguf", "--bits 5.5 --chunks 2"), 0) << Err();
+  EXPECT_NE(Err().find("measured for " + all + " groups"), std::string::npos) << Err();
+  EXPECT_NE(Err().find(", " + all + " of them before"), std::string::npos) << Err();
+  EXPECT_EQ(Bytes(file), kept);
+  // Of another text or model: one error that says which, and the file stays.
+  EXPECT_EQ(with("third.gguf", "--bits 5 --chunks 3"), 2);
+  EXPECT_NE(Err().find("another calibration text"), std::string::npos) << Err();
+  const std::string other = Damaged("\x00\x3c");
+  EXPECT_EQ(Hone("quantize" + Quoted(other) + Quoted(folder_ + "third.gguf") + "--bits 5 --chunks 2 --sensitivities" + Quoted(file)), 2);
+  EXPECT_NE(Err().find("another model"), std::string::npos) << Err();
+  std::ofstream(folder_ + "note") << "not such a file\n";
+  EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "third.gguf") + "--bits 5 --chunks 2 --sensitivities" + Quoted(folder_ + "note")), 3);
+  EXPECT_EQ(Bytes(file), kept);
+  EXPECT_EQ(Bytes(folder_ + "note"), "not such a file\n");
+  EXPECT_FALSE(fs::exists(folder_ + "third.gguf"));
+}
+
+// A plan measures nothing: it says how much is there and how long the rest will take; with all of it, it says the job's types.
+TEST_F(Quantize, PlansOfBudgetsSayWhatIsMeasured) {
+  const std::string file = folder_ + "sensitivities", imatrix = folder_ + "imatrix.gguf", out = folder_ + "x.gguf";
+  const std::string text = HONE_SOURCE_DIR "/assets/builtin/tasks/calibration.txt";
+  ASSERT_EQ(Hone("calibrate" + Quoted(builtin_) + "--chunks 2 -f" + Quoted(text) + "-o" + Quoted(imatrix)), 0) << Err();
+  const auto quantize = [&](const std::string& more) {
+    return Hone("quantize" + Quoted(builtin_) + Quoted(out) + "--bits 4.5 --chunks 2 --no-measure --json --ledger off --imatrix" + Quoted(imatrix) +
+                "--sensitivities" + Quoted(file) + more);
+  };
+  ASSERT_EQ(quantize("--plan"), 0) << Err();
+  EXPECT_NE(Err().find("0 of "), std::string::npos) << Err();
+  EXPECT_GT(nlohmann::json::parse(Out())["estimated_s"].get<double>(), 0);
+  EXPECT_FALSE(fs::exists(file));
+  ASSERT_EQ(quantize(""), 0) << Err();
+  const auto made = nlohmann::json::parse(Out());
+  const std::string whole = Bytes(file);
+  const size_t groups = Lines(file);
+  std::ofstream(file, std::ios::trunc) << whole.substr(0, whole.rfind('\n', whole.size() / 2) + 1);
+  const size_t left = Lines(file);
+  ASSERT_LT(left, groups);
+  const std::string cut = Bytes(file);
+  ASSERT_EQ(quantize("--plan"), 0) << Err();
+  EXPECT_NE(Err().find(std::to_string(left) + " of " + std::to_string(groups)), std::string::npos) << Err();
+  EXPECT_EQ(Bytes(file), cut);
+  std::ofstream(file, std::ios::trunc) << whole;
+  ASSERT_EQ(quantize("--plan"), 0) << Err();
+  const auto planned = nlohmann::json::parse(Out());
+  ASSERT_EQ(planned["tensors"].size(), made["tensors"].size());
+  for (size_t i = 0; i < made["tensors"].size(); ++i) EXPECT_EQ(planned["tensors"][i]["to"], made["tensors"][i]["to"]);
+  EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(out) + "--type Q4_0 --force --sensitivities" + Quoted(file)), 2);
+  EXPECT_EQ(quantize("--force --sensitivity inputs"), 2);
+}
+
 TEST_F(Quantize, ADamagedModelLeavesNothingToResume) {
   const std::string model = Damaged();
   for (const std::string& flags :
