@@ -73,7 +73,7 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
   HONE_TRY(FolderLinears found, FindFolderLinears(checkpoint));
   plan.not_run = std::move(found.not_run), plan.passed_over = std::move(found.passed_over);
   std::string refused;
-  uint64_t largest = 0;
+  uint64_t largest = 0, mapped = 0;  // mapped: of the largest matrix of a quantised input
   std::set<uint64_t> sizes;
   std::set<std::string> quantized;  // tensors
   for (const FolderLinear& linear : found.linears) {
@@ -91,6 +91,7 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
     for (const TensorInfo& info : format.Outputs(ModuleOf(linear.name), tensor.rows, tensor.columns, tensor.dtype))
       tensor.bytes += info.bytes();
     largest = std::max<uint64_t>(largest, static_cast<uint64_t>(tensor.rows * tensor.columns));
+    if (tensor.stored != nullptr) mapped = std::max(mapped, tensor.bytes_before);
     plan.bytes += tensor.bytes;
     plan.weights += static_cast<double>(tensor.rows * tensor.columns);
     sizes.insert(tensor.bytes);
@@ -120,7 +121,8 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
   }
   plan.disk_bytes = plan.bytes + (uint64_t{16} << 20);
   // F32, codes, the packed tensors; or packed tensors alone in several lanes.
-  plan.peak_memory_bytes = (uint64_t{64} << 20) + std::max(largest * 7, kFolderLanes * std::accumulate(sizes.begin(), sizes.end(), uint64_t{0}));
+  plan.peak_memory_bytes = (uint64_t{64} << 20) + kFolderLanes * mapped +
+                           std::max(largest * 7, kFolderLanes * std::accumulate(sizes.begin(), sizes.end(), uint64_t{0}));
   return plan;
 }
 

@@ -489,6 +489,7 @@ class FolderJob {
       StoreAs(dtype, w[i], bytes.data() + i * width);
       if (!std::isfinite(LoadAs(dtype, bytes.data() + i * width))) return NotFinite(*kept.stored, kept.row + i / columns);
     }
+    if (kept.row + count == kept.stored->rows()) kept.stored->Release(checkpoint_);
     return work.PutAt(kept.offset, bytes);
   }
 
@@ -517,6 +518,7 @@ class FolderJob {
       HONE_RETURN_IF_ERROR(work.Holds(index, lane.outputs));
     }
     lane.verify_s += runtime_.clock->Now() - start;
+    if (const auto& stored = plan_.tensors[index].stored; stored != nullptr) stored->Release(checkpoint_);
     return {};
   }
 
