@@ -711,6 +711,7 @@ TEST_F(Quantize, RoutersAreNamedAsKept) {
   for (const auto& [model, router] : {std::pair<const char*, const char*>{"mixtral", "model.layers.1.block_sparse_moe.gate"},
                                       {"qwen2-moe", "model.layers.1.mlp.shared_expert_gate"}, {"qwen3-moe", "model.layers.1.mlp.gate"}}) {
     for (const auto& [method, key] : {std::pair<const char*, const char*>{"rtn --group 8", "ignore"}, {"fp8", "ignore"}, {"nf4", "llm_int8_skip_modules"},
+                                      {"fp8 --format fp8", "modules_to_not_convert"},
                                       {"hqq --group 8", "skip_modules"}}) {
       SCOPED_TRACE(std::string(model) + " " + method);
       ASSERT_EQ(Hone("quantize" + Quoted(goldens + "/" + model) + Quoted(folder_ + "x") + "--force --no-measure --ledger off --method " + method), 0) << Err();
@@ -756,7 +757,7 @@ TEST_F(Quantize, RecipesCountInBudgets) {
 
 // Every plan says how long its job will take and what each matrix becomes.
 TEST_F(Quantize, PlansOfFoldersEstimateTheirTime) {
-  for (const char* method : {"rtn", "rtn --clip mse", "fp8", "nvfp4", "nf4", "llm-int8", "hqq", "gptq --chunks 2", "awq --chunks 2", "smoothquant --chunks 2"}) {
+  for (const char* method : {"rtn", "rtn --clip mse", "fp8", "fp8 --format fp8", "mxfp8", "nvfp4", "nf4", "llm-int8", "hqq", "gptq --chunks 2", "awq --chunks 2", "smoothquant --chunks 2"}) {
     ASSERT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "x") + "--plan --json --method " + method), 0) << Err();
     const auto plan = nlohmann::json::parse(Out());
     EXPECT_GT(plan["estimated_s"].get<double>(), 0) << method;
@@ -784,6 +785,9 @@ TEST_F(Quantize, WhatCannotBeDoneHasItsExitCode) {
   EXPECT_EQ(code(Quoted(out) + "--type Q4_0 --bits 4"), 2);   // a flag of the other half
   EXPECT_EQ(code(Quoted(folder_ + "x") + "--method gptq --format bitsandbytes"), 2);
   EXPECT_EQ(code(Quoted(folder_ + "x") + "--method fp8 --group 32"), 2);
+  EXPECT_EQ(code(Quoted(folder_ + "x") + "--method fp8 --fp8-type e5m2 --format compressed-tensors"), 2);
+  EXPECT_EQ(code(Quoted(folder_ + "x") + "--method mxfp8 --fp8-type e5m2"), 2);
+  EXPECT_EQ(code(Quoted(out) + "--type Q8_0 --method gptq --fp8-type e5m2"), 2);
   EXPECT_EQ(code(Quoted(folder_ + "x") + "--method rtn --group 7"), 3);  // divides nothing
   EXPECT_EQ(code(Quoted(out) + "--type Q4_0 --imatrix" + Quoted(folder_ + "none")), 3);
   EXPECT_EQ(code(Quoted(out) + "--type Q4_0 --resume"), 2);  // nothing to resume
