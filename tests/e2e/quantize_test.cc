@@ -423,7 +423,7 @@ TEST_F(Quantize, AKilledMeasurementGoesOnToTheSameBytes) {
     const std::string killed = folder_ + (more.empty() ? "a.gguf" : "b.gguf");
     const std::string log = more.empty() ? killed + ".sensitivities.partial" : file;
     int kills = 0;
-    for (size_t groups = 0; groups < 1000; groups = groups == 0 ? 1 : groups * 2) {
+    for (size_t groups = 0; groups < 1000; groups = groups == 0 ? 1 : groups * 8) {
       const pid_t child = e2e::Spawn("exec '" HONE_PROGRAM "' quantize" + Quoted(builtin_) + Quoted(killed) + flags + more +
                                      (fs::exists(log) ? " --resume" : "") + " 2>/dev/null");
       ASSERT_GT(child, 0);
