@@ -8,10 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 
 #include "base/test_runtime.h"
 #include "base/test_shared.h"
+#include "compress/numbers/small_floats.h"
 #include "formats/safetensors.h"
+#include "formats/safetensors_writer.h"
 
 namespace hone {
 namespace {
@@ -154,6 +157,53 @@ TEST_F(QuantizeFolderTest, QuantisedInputIsReadAsWhatItMeans) {
     EXPECT_EQ((*written)->FindTensor("model.layers.0.mlp.up_proj.weight_scale")->view.type,
               (*checkpoint)->FindTensor("model.embed_tokens.weight")->view.type);
   }
+}
+
+// What is quantised in the input and not in the result is written as what it means: an output that another tool has quantised too.
+TEST_F(QuantizeFolderTest, AQuantisedOutputBecomesPlain) {
+  HONE_NEED_SHARED(models, "goldens/models");
+  const std::string first = Fresh("output_first"), second = Fresh("output_second"), third = Fresh("output_third");
+  ASSERT_TRUE(Quantize(models + "/llama", {"fp8", "fp8"}, first));
+  fs::copy(first, second, fs::copy_options::recursive);
+  const auto from = SafetensorsFile::OpenFolder(first);
+  ASSERT_TRUE(from);
+  const NamedTensor* head = (*from)->FindTensor("lm_head.weight");
+  ASSERT_NE(head, nullptr);
+  const Shape shape = head->view.shape;
+  const auto code = [](int64_t i) { return static_cast<uint8_t>(i * 7 % 0x7f); };
+  std::vector<TensorInfo> infos;
+  std::map<std::string, std::vector<std::byte>> made;
+  for (const NamedTensor& tensor : (*from)->tensors()) {
+    if (&tensor != head) infos.push_back({tensor.name, tensor.view.type, tensor.view.shape});
+  }
+  infos.push_back({"lm_head.weight", DType::kF8_E4M3, shape});
+  infos.push_back({"lm_head.weight_scale_inv", DType::kF32, Shape{(shape[0] + 127) / 128, (shape[1] + 127) / 128}});
+  for (int64_t i = 0; i < shape.elements(); ++i) made["lm_head.weight"].push_back(std::byte{code(i)});
+  for (int64_t i = 0; i < infos.back().shape.elements(); ++i) {
+    made[infos.back().name].resize(4 * i + 4);
+    StoreAs(DType::kF32, 0.25f, &made[infos.back().name][4 * i]);
+  }
+  fs::remove(second + "/model.safetensors");
+  const auto writer = SafetensorsWriter::Create(second + "/model.safetensors", infos, {{"format", "pt"}});
+  ASSERT_TRUE(writer) << writer.error().message;
+  for (const TensorInfo& info : (*writer)->order()) {
+    const auto mine = made.find(info.name);
+    const NamedTensor* kept = (*from)->FindTensor(info.name);
+    ASSERT_TRUE((*writer)->Append(mine != made.end() ? std::span<const std::byte>(mine->second) : std::span(kept->view.data, kept->view.bytes())));
+  }
+  ASSERT_TRUE((*writer)->Commit());
+  again_ = true;
+  const auto report = Quantize(second, {"rtn", "compressed-tensors", 4, 8, true}, third);
+  ASSERT_TRUE(report) << report.error().message;
+  const auto written = SafetensorsFile::OpenFolder(third);
+  ASSERT_TRUE(written);
+  EXPECT_EQ((*written)->FindTensor("lm_head.weight_scale_inv"), nullptr);
+  const NamedTensor* plain = (*written)->FindTensor("lm_head.weight");
+  ASSERT_NE(plain, nullptr);
+  ASSERT_EQ(plain->view.shape, shape);
+  const size_t width = BytesFor(plain->view.type, 1);
+  for (int64_t i = 0; i < shape.elements(); ++i)
+    ASSERT_EQ(LoadAs(plain->view.type, plain->view.data + i * width), 0.25f * DecodeSmallFloat(kE4M3, code(i))) << i;
 }
 
 // What a report says of matrices that it compared while they were made, and what the next run says when it decodes the file.
