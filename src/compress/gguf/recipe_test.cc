@@ -134,6 +134,27 @@ TEST_F(MixedTest, WhatMattersIsMeasuredAndPaidFor) {
       EXPECT_EQ(again.groups[i].divergence, whole.groups[i].divergence) << again.groups[i].tensors.front();
     }
   }
+  // Tensors of a kind go together where the budget is smaller; what stays alone is measured as before.
+  size_t sizes = 1, last = whole.groups.size();
+  for (double flops = 1e15; flops > 1; flops /= 2) {
+    SensitivityOptions less = options;
+    less.budget_flops = flops;
+    const size_t groups = PlanSensitivity(**walk, text, less).groups.size();
+    if (groups == 0) break;
+    if (groups == last) continue;
+    ++sizes, last = groups;
+    const auto measured = MeasureSensitivity(**walk, text, less, runtime_);
+    ASSERT_TRUE(measured) << measured.error().message;
+    ASSERT_EQ(measured->groups.size(), groups);
+    for (const SensitivityGroup& group : measured->groups) {
+      EXPECT_GT(group.divergence, 0);
+      if (group.tensors.front() == table) {
+        EXPECT_EQ(group.divergence, whole.groups.back().divergence);
+      }
+    }
+  }
+  EXPECT_EQ(sizes, 3u);
+  ASSERT_EQ(whole.groups.back().tensors.front(), table);
   // Each thing that decides the figures is in the key.
   const auto key = [&](const CalibrationText& words, const SensitivityOptions& of) { return *MakeSensitivityKey(**walk, words, of); };
   const SensitivityKey same = key(text, options);
