@@ -29,6 +29,15 @@ inline void StoreScales(float* p, Floats16 v) {
   _mm256_storeu_ps(p + 8, v.high);
 }
 
+// 2^(e - 128) of eight bytes: as bits (e - 1) << 23, and subnormals 2^-128, 2^-127 for e = 0, 1.
+inline __m256 PowersOfTwo(const uint8_t* p) {
+  const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+  const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+  const __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+  return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, small));
+}
+
 // Bits [shift, ...) of each byte moved to bit `at`, before masking. Both are constants after inlining.
 inline __m256i Move(__m256i v, int shift, int at) {
   if (at == shift) return v;
@@ -49,9 +58,13 @@ inline void Codes4(const uint8_t* in, uint8_t* out) {
   }
 }
 
-// Nibbles through a table of 16 codes.
+// A table of 16 codes, for VPSHUFB.
+inline __m256i Table(const uint8_t* table16) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table16)));
+}
+// Nibbles through it.
 inline void CodesTable(const uint8_t* in, const uint8_t* table16, uint8_t* out) {
-  const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table16)));
+  const __m256i table = Table(table16);
   for (int l = 0; l < 4; ++l) {
     for (int half = 0; half < 64; half += 32) {
       const __m256i plane = LoadPlane(in + 64 * l + half);

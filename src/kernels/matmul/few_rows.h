@@ -18,8 +18,7 @@ namespace hone {
 constexpr int kFewRows = 8;       // of a call
 constexpr int kRowsOfWords = 4;   // from so many rows of a call on kernels of VNNI take words (few_rows_words_vnni.h)
 constexpr int kRowsInParts = 27;  // of a job that is multiplied by calls of up to kFewRows, where kernels take groups (matmul.cc)
-// Codes without groups (AVX2) are multiplied so whatever the rows are. From so many on x is taken in blocks that stay in L2, and some types
-// multiply in F32 (PackedMatrix::kernel_for).
+// Codes without groups (AVX2) are multiplied so whatever the rows are. From so many on x is taken in blocks that stay in L2.
 constexpr int kRowsToBlock = 128;
 
 // A term of a row's group of 32 with all that a kernel needs of it, so that one register points at the groups of eight rows.

@@ -3,8 +3,7 @@
 // passes over a stretch, the second in L1.
 #include <string.h>
 
-#include "kernels/matmul/codes_avx2.h"
-#include "kernels/matmul/few_rows.h"
+#include "kernels/matmul/few_rows_formats_avx2.h"
 #include "kernels/matmul/few_rows_words_avx2.h"
 #include "kernels/matmul/read_ahead.h"
 
@@ -18,98 +17,6 @@ inline __m256i BroadcastQuad(const int8_t* x) {
   memcpy(&word, x, 4);
   return _mm256_set1_epi32(word);
 }
-
-// Compilers would load a plane again for each use.
-inline __m256i LoadOnce(const uint8_t* p) {
-  __m256i plane = LoadPlane(p);
-  asm("" : "+x"(plane));
-  return plane;
-}
-
-// Two neighbouring quads of half the rows of a group's codes; `in` points at the half.
-inline void Pair4(const uint8_t* in, int pair, __m256i c[2]) {
-  const __m256i plane = LoadOnce(in + 64 * pair);
-  c[0] = And(plane, Bytes(15));
-  c[1] = And(Move(plane, 4, 0), Bytes(15));
-}
-inline void Pair5(const uint8_t* in, int pair, __m256i c[2]) {
-  Pair4(in, pair, c);
-  const __m256i high = LoadOnce(in + 256);
-  for (int j = 0; j < 2; ++j) c[j] = Or(c[j], And(Move(high, 2 * pair + j, 4), Bytes(16)));
-}
-inline void Pair6(const uint8_t* in, int pair, __m256i c[2]) {
-  in += 192 * (pair / 2);
-  const __m256i a = LoadOnce(in), b = LoadOnce(in + 64);
-  if (pair % 2 == 0) {
-    c[0] = And(a, Bytes(63)), c[1] = And(b, Bytes(63));
-  } else {
-    const __m256i third = LoadOnce(in + 128);
-    c[0] = And(third, Bytes(63)), c[1] = FourthQuad(a, b, third);
-  }
-}
-
-// Scales of a chunk, from its bytes `p`: those of half the rows of a panel when they are used, since each serves a row of x once. The floats
-// are those that unpack_*_avx2.cc makes.
-inline __m128i LoadBytes(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
-inline __m256 EightHalves(const uint8_t* p) { return _mm256_cvtph_ps(LoadBytes(p)); }
-inline __m256 EightSigned(const uint8_t* p) {
-  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-}
-
-struct OneHalf {
-  const uint8_t* p;
-  void Read(const uint8_t* from) { p = from; }
-  __m256 Scale(int, int half) const { return EightHalves(p + 16 * half); }
-  __m256 Min(int, int) const { return _mm256_setzero_ps(); }
-};
-struct TwoHalves : OneHalf {
-  __m256 Min(int, int half) const { return EightHalves(p + 32 + 16 * half); }
-};
-struct SixteenSigned {
-  const uint8_t* p;
-  __m256 d[2];
-  void Read(const uint8_t* from) {
-    p = from;
-    for (int half = 0; half < 2; ++half) d[half] = EightHalves(p + 256 + 16 * half);
-  }
-  __m256 Scale(int i, int half) const { return _mm256_mul_ps(EightSigned(p + 16 * i + 8 * half), d[half]); }
-  __m256 Min(int, int) const { return _mm256_setzero_ps(); }
-};
-struct ScalesOfSix {
-  alignas(32) uint8_t scales[8 * kPanelRows], mins[8 * kPanelRows];
-  __m256 d[2], dmin[2];
-  void Read(const uint8_t* p) {
-    for (int half = 0; half < 2; ++half) {
-      d[half] = EightHalves(p + 192 + 16 * half);
-      dmin[half] = _mm256_sub_ps(_mm256_setzero_ps(), EightHalves(p + 224 + 16 * half));
-    }
-#pragma GCC unroll 4
-    for (int two = 0; two < 4; ++two) {  // groups 2 two and 2 two + 1
-      const __m256i low = LoadPlane(p + 32 * two), high = LoadPlane(p + 128 + 32 * (two % 2));
-      const int shift = two / 2 * 4;
-      StoreCodes(scales + 32 * two, Or(And(low, Bytes(15)), And(Move(high, shift, 4), Bytes(48))));
-      StoreCodes(mins + 32 * two, Or(And(Move(low, 4, 0), Bytes(15)), And(Move(high, shift + 2, 4), Bytes(48))));
-    }
-  }
-  __m256 Scale(int g, int half) const { return _mm256_mul_ps(EightSigned(scales + 16 * g + 8 * half), d[half]); }
-  __m256 Min(int g, int half) const { return _mm256_mul_ps(EightSigned(mins + 16 * g + 8 * half), dmin[half]); }
-};
-
-// A format: groups of 32 a chunk, bits of a code in the panel, elements a scale, bytes of the scales of a chunk.
-template <int kGroupsValue, int kBitsValue, int kGroupValue, bool kMinValue, int kScaleBytes, typename ScalesValue,
-          void (*kPair)(const uint8_t*, int, __m256i*) = nullptr>
-struct Format {
-  static constexpr int kGroups = kGroupsValue, kBits = kBitsValue, kGroup = kGroupValue, kGroupBytes = 64 * kBits;
-  static constexpr int kChunkBytes = kGroups * kGroupBytes + kScaleBytes;
-  static constexpr bool kMin = kMinValue;
-  using Scales = ScalesValue;
-  static void Pair(const uint8_t* in, int pair, __m256i c[2]) { kPair(in, pair, c); }
-  static void Codes(const uint8_t* in, __m256i c[8]) {
-#pragma GCC unroll 4
-    for (int pair = 0; pair < 4; ++pair) kPair(in, pair, c + 2 * pair);
-  }
-  static const uint8_t* ScalesOf(const uint8_t* chunk) { return chunk + kGroups * kGroupBytes; }
-};
 
 // Adds products of 16 bits. Compilers would add in another order, for which they keep products in memory.
 inline __m256i AddNarrow(__m256i sum, __m256i products) {
@@ -167,7 +74,7 @@ inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, 
         asm("" : "+r"(at.x));  // loaded again for each half, or compilers keep all of x in memory that they know better
 #pragma GCC unroll 2
         for (int part = 0; part < kParts; ++part) {
-          const __m256 s = scales.Scale(g * kParts + part, half), min = scales.Min(g, half);
+          const __m256 s = scales.Scale(g * kParts + part, half), min = scales.Min(g * kParts + part, half);
 #pragma GCC unroll 4
           for (int r = 0; r < kRows; ++r) {
             const auto term = [&](int64_t row, int factor) {
@@ -254,7 +161,7 @@ inline void Row(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes,
         for (int b = 0; b < kBlocks; ++b) {
           const __m256 s = scales[b / 2].Scale(g * kParts + part, b % 2);
           acc[b] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[b]), _mm256_mul_ps(s, xs), acc[b]);
-          if (F::kMin) acc[b] = _mm256_fmadd_ps(scales[b / 2].Min(g, b % 2), _mm256_set1_ps(at.sums[part]), acc[b]);
+          if (F::kMin) acc[b] = _mm256_fmadd_ps(scales[b / 2].Min(g * kParts + part, b % 2), _mm256_set1_ps(at.sums[part]), acc[b]);
         }
       }
       at.x += 32, at.scales += 1, at.wide += 1, at.init += kParts, at.sums += kParts;
@@ -313,11 +220,20 @@ void Tile(const FewRowsTile& t) {
 
 }  // namespace
 
-void FewRowsQ4_0Avx2(const FewRowsTile& t) { Tile<Format<1, 4, 32, false, 32, OneHalf, Pair4>>(t); }
-void FewRowsQ4_1Avx2(const FewRowsTile& t) { Tile<Format<1, 4, 32, true, 64, TwoHalves, Pair4>>(t); }
-void FewRowsQ8_0Avx2(const FewRowsTile& t) { Tile<Format<1, 8, 32, false, 32, OneHalf>>(t); }  // by words
-void FewRowsQ4_KAvx2(const FewRowsTile& t) { Tile<Format<8, 4, 32, true, 256, ScalesOfSix, Pair4>>(t); }
-void FewRowsQ5_KAvx2(const FewRowsTile& t) { Tile<Format<8, 5, 32, true, 256, ScalesOfSix, Pair5>>(t); }
-void FewRowsQ6_KAvx2(const FewRowsTile& t) { Tile<Format<8, 6, 16, false, 288, SixteenSigned, Pair6>>(t); }
+void FewRowsQ4_0Avx2(const FewRowsTile& t) { Tile<Q4_0Few>(t); }
+void FewRowsQ4_1Avx2(const FewRowsTile& t) { Tile<Q4_1Few>(t); }
+void FewRowsQ5_0Avx2(const FewRowsTile& t) { Tile<Q5_0Few>(t); }
+void FewRowsQ5_1Avx2(const FewRowsTile& t) { Tile<Q5_1Few>(t); }
+void FewRowsQ8_0Avx2(const FewRowsTile& t) { Tile<Q8_0Few>(t); }
+void FewRowsIQ4_NLAvx2(const FewRowsTile& t) { Tile<Iq4NlFew>(t); }
+void FewRowsNF4Avx2(const FewRowsTile& t) { Tile<Nf4Few>(t); }
+void FewRowsMXFP4Avx2(const FewRowsTile& t) { Tile<Mxfp4Few>(t); }
+void FewRowsQ2_KAvx2(const FewRowsTile& t) { Tile<Q2_KFew>(t); }
+void FewRowsQ3_KAvx2(const FewRowsTile& t) { Tile<Q3_KFew>(t); }
+void FewRowsQ4_KAvx2(const FewRowsTile& t) { Tile<Q4_KFew>(t); }
+void FewRowsQ5_KAvx2(const FewRowsTile& t) { Tile<Q5_KFew>(t); }
+void FewRowsQ6_KAvx2(const FewRowsTile& t) { Tile<Q6_KFew>(t); }
+void FewRowsIQ4_XSAvx2(const FewRowsTile& t) { Tile<Iq4XsFew>(t); }
+void FewRowsTQ2_0Avx2(const FewRowsTile& t) { Tile<Tq2_0Few>(t); }
 
 }  // namespace hone

@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-#include "kernels/matmul/codes_avx2.h"
-#include "kernels/matmul/few_rows.h"
+#include "kernels/matmul/few_rows_formats_avx2.h"
 #include "kernels/matmul/read_ahead.h"
 
 namespace hone {
@@ -39,54 +38,59 @@ inline __m256i BroadcastPair(const int16_t* x) {
   return _mm256_set1_epi32(pair);
 }
 
-// kRows rows, whose words and scales are given, against the stretches of `k` of kPanels panels, panel_bytes apart. Asks for what was read
-// if `first`.
-template <typename F, int kRows, int kPanels>
+// kRows rows, whose words and scales are given, against the stretches of `k` of kBlocks blocks of eight columns, from half a panel on. Asks
+// for `ask` bytes a group.
+template <typename F, int kRows, int kBlocks>
 inline void StretchOfWords(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const int16_t* x, const float* x_scales,
-                           bool first, float* out) {
-  static_assert(F::kBits == 8 && F::kGroups == 1 && F::kGroup == 32 && !F::kMin);
-  constexpr int kBlocks = 2 * kPanels;  // of eight columns
+                           int half, int ask, float* out) {
+  static_assert(F::kBits == 8 && F::kGroup == 32 && !F::kMin);
+  constexpr int kPanels = kBlocks > 2 ? 2 : 1;
   __m256 acc[kBlocks][kRows];
   for (int r = 0; r < kRows; ++r) {
     for (int b = 0; b < kBlocks; ++b) acc[b][r] = _mm256_loadu_ps(out + r * kTileColumns + 8 * b);
   }
-  for (; k > 0; k -= 32, chunk += F::kChunkBytes, x += 32, ++x_scales) {
-    AskAhead(t.ahead, first ? kPanels * F::kChunkBytes : 0);
-    const uint8_t* panels[2] = {chunk, chunk + (kPanels - 1) * panel_bytes};
-    __m256i sum[kBlocks][kRows];
-#pragma GCC unroll 8
-    for (int quad = 0; quad < 8; ++quad) {
-      __m256i even[kBlocks], odd[kBlocks];
-#pragma GCC unroll 4
-      for (int b = 0; b < kBlocks; ++b) {
-        __m256i plane = LoadPlane(panels[b / 2] + 64 * quad + 32 * (b % 2));
-        asm("" : "+x"(plane));
-        even[b] = _mm256_srai_epi16(_mm256_slli_epi16(plane, 8), 8), odd[b] = _mm256_srai_epi16(plane, 8);
-      }
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        const int16_t* words = x + r * kCodeStretch + 4 * quad;
-        const __m256i evens = BroadcastPair(words), odds = BroadcastPair(words + 2);
-#pragma GCC unroll 4
-        for (int b = 0; b < kBlocks; ++b) {
-          __m256i& s = sum[b][r];
-          const __m256i product = _mm256_madd_epi16(even[b], evens);
-          s = quad == 0 ? product : _mm256_add_epi32(s, product);
-          asm volatile("" : "+x"(s));  // in this order, or compilers keep products in memory
-          s = _mm256_add_epi32(s, _mm256_madd_epi16(odd[b], odds));
-          asm volatile("" : "+x"(s));
-        }
-      }
-    }
+  for (; k > 0; k -= 32 * F::kGroups, chunk += F::kChunkBytes) {
     typename F::Scales scales[kPanels];
     for (int p = 0; p < kPanels; ++p) scales[p].Read(F::ScalesOf(chunk + p * panel_bytes));
+    for (int g = 0; g < F::kGroups; ++g, x += 32, ++x_scales) {
+      AskAhead(t.ahead, ask);
+      const uint8_t* first = chunk + g * F::kGroupBytes + 32 * half;
+      const uint8_t* panels[2] = {first, first + (kPanels - 1) * panel_bytes};
+      __m256i sum[kBlocks][kRows];
 #pragma GCC unroll 4
-    for (int b = 0; b < kBlocks; ++b) {
-      const __m256 s = scales[b / 2].Scale(0, b % 2);
+      for (int pair = 0; pair < 4; ++pair) {
+        __m256i codes[kBlocks][2];
+        for (int b = 0; b < kBlocks; ++b) F::Pair(panels[b / 2] + 32 * (b % 2), pair, codes[b]);
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; ++j) {
+          __m256i even[kBlocks], odd[kBlocks];
+          for (int b = 0; b < kBlocks; ++b) {
+            even[b] = _mm256_srai_epi16(_mm256_slli_epi16(codes[b][j], 8), 8), odd[b] = _mm256_srai_epi16(codes[b][j], 8);
+          }
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        const __m256 xs = _mm256_set1_ps(x_scales[r * t.x_scale_stride]);
-        acc[b][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[b][r]), _mm256_mul_ps(s, xs), acc[b][r]);
+          for (int r = 0; r < kRows; ++r) {
+            const int16_t* words = x + r * kCodeStretch + 8 * pair + 4 * j;
+            const __m256i evens = BroadcastPair(words), odds = BroadcastPair(words + 2);
+#pragma GCC unroll 4
+            for (int b = 0; b < kBlocks; ++b) {
+              __m256i& s = sum[b][r];
+              const __m256i product = _mm256_madd_epi16(even[b], evens);
+              s = pair + j == 0 ? product : _mm256_add_epi32(s, product);
+              asm volatile("" : "+x"(s));  // in this order, or compilers keep products in memory
+              s = _mm256_add_epi32(s, _mm256_madd_epi16(odd[b], odds));
+              asm volatile("" : "+x"(s));
+            }
+          }
+        }
+      }
+#pragma GCC unroll 4
+      for (int b = 0; b < kBlocks; ++b) {
+        const __m256 s = scales[b / 2].Scale(g, half + b % 2);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          const __m256 xs = _mm256_set1_ps(x_scales[r * t.x_scale_stride]);
+          acc[b][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[b][r]), _mm256_mul_ps(s, xs), acc[b][r]);
+        }
       }
     }
   }
@@ -98,10 +102,14 @@ inline void StretchOfWords(const FewRowsTile& t, const uint8_t* chunk, int64_t p
 template <typename F, int kRows>
 inline void PanelsOfWords(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const int16_t* x, const float* x_scales,
                           bool first, float* out) {
-  constexpr int kTogether = kRows == 1 ? 2 : 1;  // panels whose sums registers hold
-  if (kTogether == 2 && t.panels == 2) return StretchOfWords<F, kRows, kTogether>(t, chunk, panel_bytes, k, x, x_scales, first, out);
-  for (int p = 0; p < t.panels; ++p) {
-    StretchOfWords<F, kRows, 1>(t, chunk + p * panel_bytes, panel_bytes, k, x, x_scales, first, out + p * kPanelRows);
+  constexpr int kBlocks = F::kWholeBytes ? (kRows == 1 ? 4 : 2) : (kRows == 1 ? 2 : 1);  // whose sums and codes registers hold
+  const int bytes = first ? t.panels * F::kChunkBytes / F::kGroups : 0;  // of a group of the tile
+  if (kBlocks == 4 && t.panels == 2) return StretchOfWords<F, kRows, kBlocks>(t, chunk, panel_bytes, k, x, x_scales, 0, bytes, out);
+  constexpr int kOfPanel = kBlocks == 1 ? 1 : 2;
+  for (int column = 0; column < t.panels * kPanelRows; column += 8 * kOfPanel) {
+    const uint8_t* panel = chunk + column / kPanelRows * panel_bytes;
+    const int passes = 2 * t.panels / kOfPanel;
+    StretchOfWords<F, kRows, kOfPanel>(t, panel, 0, k, x, x_scales, column % kPanelRows / 8, bytes / passes, out + column);
   }
 }
 

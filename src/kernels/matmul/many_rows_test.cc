@@ -271,27 +271,5 @@ TEST(ManyRows, WhoTakesThePath) {
   }
 }
 
-// Without VNNI many rows are multiplied in F32 where two int8 terms are slower, if they may differ from few rows at all.
-TEST(ManyRows, InF32WithoutVnni) {
-  const Isa best = ReadCpuFacts().best_isa();
-  const int64_t k = 512, n = 75, m = kRowsToBlock;
-  const std::vector<float> x = RandomRows(m, k, 2);
-  for (const auto& line : {std::pair{Isa::kAvx2, DType::kQ5_1}, {Isa::kAvx512, DType::kQ5_1}}) {
-    const Isa isa = line.first;
-    if (isa > best) continue;
-    const Tensor weights = RandomWeights(line.second, n, k, 1);
-    const auto product = [&](const PackOptions& options, int64_t rows) { return ManyRowsProduct(Packed(weights, options), x.data(), k, rows, 2); };
-    const PackOptions exact{.isa = isa, .exact = true}, two{.isa = isa, .input_terms = 2};
-    PackOptions deterministic = two, one = two;
-    deterministic.deterministic = true, one.input_terms = 1;
-    EXPECT_EQ(product(two, m), product(exact, m));
-    EXPECT_NE(product(two, m - 1), product(exact, m - 1));
-    EXPECT_NE(product(deterministic, m), product(exact, m));
-    EXPECT_NE(product(one, m), product(exact, m));
-    const std::vector<float> all = product(deterministic, m), few = product(two, m - 1);
-    EXPECT_EQ(0, std::memcmp(all.data(), few.data(), few.size() * sizeof(float)));
-  }
-}
-
 }  // namespace
 }  // namespace hone

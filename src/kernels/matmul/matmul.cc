@@ -653,7 +653,7 @@ void Matmul(std::span<const MatmulJob> jobs, MatmulScratch& scratch, ThreadPool&
   for (const MatmulJob& job : jobs) {
     HONE_CHECK(job.weight != nullptr && *job.weight && job.m >= 0);
     if (job.m == 0 || job.weight->n() == 0) continue;
-    const MatmulKernel& kernel = job.weight->kernel_for(job.m);
+    const MatmulKernel& kernel = job.weight->kernel();
     PlannedJob planned{.job = &job, .kernel = &kernel, .input = -1, .sums = 0, .tiled = -1};
     if (TakesTiles(*job.weight, job.m)) {
       planned.tiled = s.tiled.Find(job);

@@ -81,9 +81,6 @@ class PackedMatrix {
 
   // For kernels and their tests. A tile is 32 rows of W: panels 0 and 1 of 16 rows, the last tile perhaps only panel 0.
   const MatmulKernel& kernel() const { return *kernel_; }
-  // What multiplies m rows where they do not take tiles: kernel(), or for many rows its exact twin where that is faster than two int8
-  // terms, without VNNI.
-  const MatmulKernel& kernel_for(int64_t m) const;
   int64_t panel_bytes() const { return panel_bytes_; }  // of one panel, all of K
   int64_t tile_count() const { return (n_ + 31) / 32; }
   int panels_of(int64_t tile) const { return n_ - tile * 32 > 16 ? 2 : 1; }
@@ -95,7 +92,6 @@ class PackedMatrix {
   int64_t n_ = 0, k_ = 0;
   int input_terms_ = 1;
   const MatmulKernel* kernel_ = nullptr;
-  const MatmulKernel* exact_kernel_ = nullptr;
   const Bf16Arithmetic* many_rows_ = nullptr;
   Buffer owned_;  // empty where the caller gave the place
   std::byte* panels_ = nullptr;

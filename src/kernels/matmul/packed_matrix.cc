@@ -12,10 +12,6 @@ bool CanMatmul(DType type) { return FindPanelFormat(type) != nullptr; }
 
 std::string_view PackedMatrix::kernel_name() const { return kernel_ != nullptr ? std::string_view(kernel_->name) : "none"; }
 
-const MatmulKernel& PackedMatrix::kernel_for(int64_t m) const {
-  return exact_kernel_ != nullptr && m >= kRowsToBlock ? *exact_kernel_ : *kernel_;
-}
-
 const std::byte* PackedMatrix::Find(int64_t tile, int panel, int64_t k0) const {
   const std::byte* first = panels_ + tile * 2 * panel_bytes_;
   if (panel == 0 && k0 == 0) return first;
@@ -50,12 +46,6 @@ Result<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, const PackOpti
   packed.kernel_ = &FindMatmulKernel(weight.type, options.isa, options.exact && !format->is_float());
   const bool may_differ = !options.exact && !options.deterministic;  // many rows from few
   if (may_differ) packed.many_rows_ = FindBf16Arithmetic(weight.type, options.isa);
-  const Isa isa = packed.kernel_->arithmetic->isa;
-  // Two terms of codes that are unpacked into L1 are slower than F32.
-  const bool slow_terms = options.input_terms == 2 && isa >= Isa::kAvx2 && isa < Isa::kVnni && packed.kernel_->few_rows == nullptr;
-  if (may_differ && packed.many_rows_ == nullptr && !format->is_float() && slow_terms) {
-    packed.exact_kernel_ = &FindMatmulKernel(weight.type, options.isa, true);
-  }
   packed.bytes_ = BytesOf(packed.type_, packed.n_, packed.k_);
   packed.panel_bytes_ = packed.k_ / format->chunk * static_cast<int64_t>(format->chunk_bytes());
   if (packed.bytes_ == 0) return packed;

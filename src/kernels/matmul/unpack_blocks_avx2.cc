@@ -21,15 +21,6 @@ inline void Blocks(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_t* c
   }
 }
 
-// 2^(e - 128) of eight bytes: as bits (e - 1) << 23, and subnormals 2^-128, 2^-127 for e = 0, 1.
-inline __m256 PowersOfTwo(const uint8_t* p) {
-  const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-  const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
-  const __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
-  return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, small));
-}
-
 }  // namespace
 
 void UnpackQ8_0Avx2(const uint8_t* chunks, int k, const uint8_t* ahead, uint8_t* codes, float* scales, float* mins) {
