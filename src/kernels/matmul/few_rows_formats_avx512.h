@@ -14,6 +14,10 @@ inline __m128i LoadBytes(const uint8_t* p) { return _mm_loadu_si128(reinterpret_
 inline void Quads8(const uint8_t* in, int l, __m512i c[2]) {
   for (int j = 0; j < 2; ++j) c[j] = _mm512_xor_si512(_mm512_loadu_si512(in + 128 * l + 64 * j), Bytes(-128));
 }
+inline void Quads2(const uint8_t* in, int l, __m512i c[2]) {
+  const __m512i plane = LoadPlane(in + 64 * (l / 2));
+  for (int j = 0; j < 2; ++j) c[j] = _mm512_and_si512(_mm512_srli_epi16(plane, 4 * (l % 2) + 2 * j), Bytes(3));
+}
 inline void Quads4(const uint8_t* in, int l, __m512i c[2]) {
   const __m512i plane = LoadPlane(in + 64 * l);
   c[0] = _mm512_and_si512(plane, Bytes(15));
@@ -25,6 +29,7 @@ inline void QuadsTable(const uint8_t* in, int l, const uint8_t* table16, __m512i
   for (int j = 0; j < 2; ++j) c[j] = _mm512_shuffle_epi8(table, c[j]);
 }
 inline void QuadsIq4(const uint8_t* in, int l, __m512i c[2]) { QuadsTable(in, l, kIq4Codes, c); }
+inline void QuadsMxfp4(const uint8_t* in, int l, __m512i c[2]) { QuadsTable(in, l, kMxfp4Codes, c); }
 inline void QuadsNf4(const uint8_t* in, int l, __m512i c[2]) { QuadsTable(in, l, kNf4Codes, c); }
 inline void Quads5(const uint8_t* in, int l, __m512i c[2]) {
   const __m512i high = LoadPlane(in + 256);
@@ -82,6 +87,12 @@ struct TwoHalves {
   __m512 Scale(int) const { return d; }
   __m512 Min(int) const { return m; }
 };
+struct Exponents {
+  __m512 scale;
+  explicit Exponents(const uint8_t* p) : scale(PowersOfTwo(p)) {}
+  __m512 Scale(int) const { return scale; }
+  __m512 Min(int) const { return scale; }
+};
 struct ScalesOfSix {
   alignas(64) uint8_t scales[128];
   alignas(64) uint8_t mins[128];
@@ -107,6 +118,24 @@ struct SixteenSigned {
   __m512 Min(int) const { return d; }
 };
 
+struct EightOfSix {  // IQ4_XS: signed; high bits of four groups lie in the same 16 bytes
+  alignas(64) uint8_t bytes[128];
+  __m512 d;
+  explicit EightOfSix(const uint8_t* p) : d(HalfScales(p + 96)) {
+    const __m512i low = LoadPlane(p);
+    const __m512i shifts = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(_mm_set1_epi16(2), _mm_set1_epi16(0))),
+                                              _mm256_set_m128i(_mm_set1_epi16(6), _mm_set1_epi16(4)), 1);
+    for (int four = 0; four < 2; ++four) {
+      const __m512i high = _mm512_srlv_epi16(_mm512_broadcast_i32x4(LoadBytes(p + 64 + 16 * four)), shifts);
+      const __m512i nibbles = _mm512_and_si512(four == 0 ? low : _mm512_srli_epi16(low, 4), Bytes(15));
+      const __m512i six = OrMasked(nibbles, _mm512_slli_epi16(high, 4), Bytes(48));
+      _mm512_store_si512(bytes + 64 * four, _mm512_sub_epi8(six, Bytes(32)));
+    }
+  }
+  __m512 Scale(int i) const { return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(LoadBytes(bytes + 16 * i))), d); }
+  __m512 Min(int) const { return d; }
+};
+
 // A format: groups of 32 a chunk, bits of a code in the panel, elements a scale, bytes of the scales of a chunk.
 template <int kGroupsValue, int kBits, int kGroupValue, bool kMinValue, int kScaleBytes, void (*kQuads)(const uint8_t*, int, __m512i*),
           typename ChunkScales>
@@ -125,12 +154,16 @@ struct Format {
 using Q4_0Few = Format<1, 4, 32, false, 32, Quads4, OneHalf>;
 using Q4_1Few = Format<1, 4, 32, true, 64, Quads4, TwoHalves>;
 using Q5_0Few = Format<1, 5, 32, false, 32, Quads5, OneHalf>;
+using Q5_1Few = Format<1, 5, 32, true, 64, Quads5, TwoHalves>;
 using Q8_0Few = Format<1, 8, 32, false, 32, Quads8, OneHalf>;
 using Iq4NlFew = Format<1, 4, 32, false, 32, QuadsIq4, OneHalf>;
 using Nf4Few = Format<1, 4, 32, false, 32, QuadsNf4, OneHalf>;
+using Mxfp4Few = Format<1, 4, 32, false, 16, QuadsMxfp4, Exponents>;
 using Q4_KFew = Format<8, 4, 32, true, 256, Quads4, ScalesOfSix>;
 using Q5_KFew = Format<8, 5, 32, true, 256, Quads5, ScalesOfSix>;
 using Q6_KFew = Format<8, 6, 16, false, 288, Quads6, SixteenSigned>;
+using Iq4XsFew = Format<8, 4, 32, false, 128, QuadsIq4, EightOfSix>;
+using Tq2_0Few = Format<8, 2, 32, false, 32, Quads2, OneHalf>;
 
 }  // namespace
 }  // namespace hone

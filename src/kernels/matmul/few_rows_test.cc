@@ -195,7 +195,8 @@ TEST(FewRows, StrangeRowsStayAlone) {
 
 // The formats that most models come in have a line at each ISA that decodes well.
 TEST(FewRows, CommonFormatsAreListed) {
-  for (const DType type : {DType::kQ4_0, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kBF16, DType::kF16}) {
+  for (const DType type : {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kIQ4_NL, DType::kNF4, DType::kMXFP4, DType::kQ4_K,
+                           DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS, DType::kTQ2_0, DType::kBF16, DType::kF16}) {
     for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kVnni, Isa::kAmx}) {
       EXPECT_NE(FindMatmulKernel(type, isa, false).few_rows, nullptr) << Info(type).name << " " << IsaName(isa);
     }

@@ -134,11 +134,15 @@ inline void Rows(const FewRowsTile& t) {
 void FewRowsQ4_0Vnni(const FewRowsTile& t) { Rows<Q4_0Few>(t); }
 void FewRowsQ4_1Vnni(const FewRowsTile& t) { Rows<Q4_1Few>(t); }
 void FewRowsQ5_0Vnni(const FewRowsTile& t) { Rows<Q5_0Few>(t); }
+void FewRowsQ5_1Vnni(const FewRowsTile& t) { Rows<Q5_1Few>(t); }
 void FewRowsQ8_0Vnni(const FewRowsTile& t) { Rows<Q8_0Few>(t); }
 void FewRowsIQ4_NLVnni(const FewRowsTile& t) { Rows<Iq4NlFew>(t); }
 void FewRowsNF4Vnni(const FewRowsTile& t) { Rows<Nf4Few>(t); }
+void FewRowsMXFP4Vnni(const FewRowsTile& t) { Rows<Mxfp4Few>(t); }
 void FewRowsQ4_KVnni(const FewRowsTile& t) { Rows<Q4_KFew>(t); }
 void FewRowsQ5_KVnni(const FewRowsTile& t) { Rows<Q5_KFew>(t); }
 void FewRowsQ6_KVnni(const FewRowsTile& t) { Rows<Q6_KFew>(t); }
+void FewRowsIQ4_XSVnni(const FewRowsTile& t) { Rows<Iq4XsFew>(t); }
+void FewRowsTQ2_0Vnni(const FewRowsTile& t) { Rows<Tq2_0Few>(t); }
 
 }  // namespace hone

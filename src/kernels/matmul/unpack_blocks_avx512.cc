@@ -61,12 +61,7 @@ void UnpackMXFP4Avx512(const uint8_t* chunk, int k, const uint8_t* ahead, uint8_
   for (; k > 0; k -= 32, chunk += kChunkBytes, ahead += kChunkBytes / 2, codes += kGroupCodes, scales += kPanelRows) {
     Prefetch(ahead, kChunkBytes / 2);
     CodesMxfp4(chunk, codes);
-    // 2^(e - 128) as bits: (e - 1) << 23, and subnormals 2^-128, 2^-127 for e = 0, 1.
-    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(chunk + 256)));
-    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    const __m512i subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
-    const __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
-    _mm512_storeu_si512(scales, _mm512_mask_blend_epi32(small, normal, subnormal));
+    _mm512_storeu_ps(scales, PowersOfTwo(chunk + 256));
   }
 }
 
