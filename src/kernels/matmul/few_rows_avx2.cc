@@ -53,7 +53,7 @@ struct RowsAt {
 };
 
 template <typename F, int kRows>
-inline void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, bool first, float* out) {
+HONE_FLATTEN void Panel(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, bool first, float* out) {
   constexpr int kPart = F::kGroup / 4;  // quads a scale
   constexpr int kParts = 8 / kPart;     // scales a group of 32
   typename F::Scales scales;
@@ -137,7 +137,7 @@ inline void SumsOfRow(const uint8_t* codes, int64_t panel_bytes, int part, const
 
 // One row against the stretches of `k` of kPanels panels, panel_bytes apart.
 template <typename F, int kPanels>
-inline void Row(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, RowsAt at, float* out) {
+HONE_FLATTEN void Row(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, RowsAt at, float* out) {
   constexpr int kBlocks = 2 * kPanels, kParts = 32 / F::kGroup;
   typename F::Scales scales[kPanels];
   const bool two = t.terms == 2;
@@ -171,7 +171,7 @@ inline void Row(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes,
 }
 
 template <typename F>
-inline void Panels(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, int rows, bool first, float* out) {
+void Panels(const FewRowsTile& t, const uint8_t* chunk, int k, RowsAt at, int rows, bool first, float* out) {
   switch (rows) {
     case 1: return Panel<F, 1>(t, chunk, k, at, first, out);  // the fifth
     case 2: return Panel<F, 2>(t, chunk, k, at, first, out);

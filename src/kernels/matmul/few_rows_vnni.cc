@@ -21,7 +21,7 @@ inline __m512i BroadcastQuad(const int8_t* x) {
 // kRows rows of groups `x` against the stretches of `k` of kPanels panels, panel_bytes apart. Few sums: those of all terms are made
 // side by side, and codes are unpacked once.
 template <typename F, int kRows, int kPanels, int kTerms>
-inline void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const FewRowsGroup* x, float* out) {
+HONE_FLATTEN void Stretch(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const FewRowsGroup* x, float* out) {
   constexpr int kParts = F::kParts, kPairs = F::kPart / 2;
   constexpr int kAtOnce = kRows <= (kParts == 1 && !F::kMin ? 4 : 2) ? kTerms : 1;  // what the registers hold
   Accumulators<kRows, kPanels> acc(out);

@@ -41,7 +41,7 @@ inline __m256i BroadcastPair(const int16_t* x) {
 // kRows rows, whose words and scales are given, against the stretches of `k` of kBlocks blocks of eight columns, from half a panel on. Asks
 // for `ask` bytes a group.
 template <typename F, int kRows, int kBlocks>
-inline void StretchOfWords(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const int16_t* x, const float* x_scales,
+HONE_FLATTEN void StretchOfWords(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const int16_t* x, const float* x_scales,
                            int half, int ask, float* out) {
   static_assert(F::kBits == 8 && F::kGroup == 32 && !F::kMin);
   constexpr int kPanels = kBlocks > 2 ? 2 : 1;

@@ -30,7 +30,7 @@ inline __m512i BroadcastPair(const int16_t* x) {
 
 // kRows rows `x` against the stretches of `k` of kPanels panels, panel_bytes apart.
 template <typename F, int kRows, int kPanels>
-inline void StretchOfWords(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const FewRowsWords* x, float* out) {
+HONE_FLATTEN void StretchOfWords(const FewRowsTile& t, const uint8_t* chunk, int64_t panel_bytes, int k, const FewRowsWords* x, float* out) {
   constexpr int kParts = F::kParts, kPairs = F::kPart / 2;
   Accumulators<kRows, kPanels> acc(out);
   for (; k > 0; k -= 32 * F::kGroups, chunk += F::kChunkBytes) {

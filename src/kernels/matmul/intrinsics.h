@@ -11,6 +11,10 @@
 
 #include "kernels/matmul/tile.h"
 
+// On a loop of a kernel: all that it calls becomes part of it. Files with many formats exceed what compilers inline by themselves, and a call in
+// such a loop costs several times the work.
+#define HONE_FLATTEN __attribute__((flatten, noinline))
+
 namespace hone {
 namespace {
 
