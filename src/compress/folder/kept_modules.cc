@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/check.h"
@@ -12,6 +13,24 @@
 #include "compress/gguf/recipe.h"
 
 namespace hone {
+namespace {
+
+// In quotes. Names of tensors are whatever a file says.
+std::string JsonText(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// As a regular expression that fits nothing else.
+std::string Literally(const std::string& text) {
+  std::string pattern;
+  for (const char c : text) {
+    if (std::string_view(R"(.^$|()[]{}*+?\)").find(c) != std::string_view::npos) pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
+}
+
+}  // namespace
 
 Result<std::set<std::string>> ReadKeptMatrices(const std::string& text, const std::string& origin, const Checkpoint& checkpoint) {
   HONE_TRY(const FolderLinears found, FindFolderLinears(checkpoint));
@@ -55,11 +74,9 @@ std::string NameKeptModules(std::string quantization, std::string_view format, c
   };
   std::string list, negative;
   for (const std::string& module : modules) {
-    list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", module);
+    list += (list.empty() ? "" : ", ") + JsonText(module);
     if (module.ends_with("lm_head")) continue;
-    std::string pattern;
-    for (const char c : module) pattern += c == '.' ? std::string("\\\\.") : std::string(1, c);
-    negative += fmt::format("{}\"-:^{}$\": {{}}", negative.empty() ? "" : ", ", pattern);
+    negative += fmt::format("{}{}: {{}}", negative.empty() ? "" : ", ", JsonText("-:^" + Literally(module) + "$"));
   }
   // With tied embeddings there is no such module, and other tools name it all the same.
   const bool names_output = !output_quantized && list.find("lm_head") == std::string::npos;

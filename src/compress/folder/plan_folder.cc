@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "compress/folder/folder_linears.h"
@@ -64,6 +65,11 @@ Result<FolderTensor> PlanMatrix(const Checkpoint& checkpoint, const FolderLinear
   return tensor;
 }
 
+Error MadeTwice(const Checkpoint& checkpoint, const std::string& name, const std::string& one, const std::string& other) {
+  return InvalidInput(fmt::format("{}: tensors {} and {} would both be called {} in the result; wanted a model as it was published, or "
+                                  "--recipe with lines 'PATTERN keep' for one of them", checkpoint.path(), one, other, name));
+}
+
 }  // namespace
 
 Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& format, const std::set<std::string>& keep,
@@ -76,6 +82,7 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
   uint64_t largest = 0, mapped = 0;  // mapped: of the largest matrix of a quantised input
   std::set<uint64_t> sizes;
   std::set<std::string> quantized;  // tensors
+  std::map<std::string, std::string> made;  // names of the result, and the matrix that each is a part of
   for (const FolderLinear& linear : found.linears) {
     if (keep.count(linear.name) > 0) {
       plan.kept_matrices.push_back(linear.name);
@@ -88,8 +95,10 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
       refused += fmt::format("\n  {} {}: {}", linear.name, tensor.view.shape.ToString(), fits.error().message);
       continue;
     }
-    for (const TensorInfo& info : format.Outputs(ModuleOf(linear.name), tensor.rows, tensor.columns, tensor.dtype))
+    for (const TensorInfo& info : format.Outputs(ModuleOf(linear.name), tensor.rows, tensor.columns, tensor.dtype)) {
       tensor.bytes += info.bytes();
+      if (!made.emplace(info.name, linear.tensor).second) return MadeTwice(checkpoint, info.name, made.at(info.name), linear.tensor);
+    }
     largest = std::max<uint64_t>(largest, static_cast<uint64_t>(tensor.rows * tensor.columns));
     if (tensor.stored != nullptr) mapped = std::max(mapped, tensor.bytes_before);
     plan.bytes += tensor.bytes;
@@ -110,14 +119,15 @@ Result<FolderPlan> PlanFolder(const Checkpoint& checkpoint, const LinearFormat& 
   for (const NamedTensor& tensor : checkpoint.tensors()) {
     plan.bytes_before += tensor.view.bytes();
     if (quantized.count(tensor.name) > 0 || plan.input.tensors.count(tensor.name) > 0) continue;
+    if (const auto part = made.find(tensor.name); part != made.end()) return MadeTwice(checkpoint, tensor.name, part->second, tensor.name);
     plan.weights += static_cast<double>(tensor.view.shape.elements());
     plan.bytes += tensor.view.bytes();
-    ++plan.kept;
+    plan.copied.push_back({tensor.name, tensor.view.type, tensor.view.shape});
   }
   for (const auto& [name, matrix] : plan.input.matrices) {
     plan.weights += static_cast<double>(matrix->rows() * matrix->columns());
-    plan.bytes += BytesFor(plan.input.dtype, matrix->rows() * matrix->columns());
-    ++plan.kept;
+    plan.copied.push_back({name, plan.input.dtype, Shape{matrix->rows(), matrix->columns()}});
+    plan.bytes += plan.copied.back().bytes();
   }
   plan.disk_bytes = plan.bytes + (uint64_t{16} << 20);
   // F32, codes, the packed tensors; or packed tensors alone in several lanes.

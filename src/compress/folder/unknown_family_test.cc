@@ -1,8 +1,11 @@
 // A folder of a family that nobody has heard of, by every method that needs no run of the model.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 #include "base/random.h"
@@ -168,6 +171,82 @@ TEST_F(UnknownFamily, EveryMethodWritesWhatReadsBackAndGoesOnAfterAStop) {
     ASSERT_TRUE(resumed) << resumed.error().message;
     EXPECT_GT(resumed->resumed_tensors, 0u);
     EXPECT_EQ(Bytes(stopped + "/model.safetensors"), Bytes(out + "/model.safetensors"));
+  }
+}
+
+// Names are whatever the file says: they are in the configuration, the logs and patterns as they are in the file.
+TEST_F(UnknownFamily, NamesMayHoldAnything) {
+  std::vector<NamedTensor> tensors;
+  const Tensor wide(DType::kF32, Shape{64, 64}), narrow(DType::kF32, Shape{4, 64});
+  const char* odd[] = {"q", "a\"b", "a\\d", "a\nb", "\x01", "a b", "a,b", "a+b(c)[d]*{2}|$^?", "\u00fc\u4e2d", "", "\"]}"};
+  for (const char* name : odd) {
+    tensors.push_back({fmt::format("layers.0.{}.weight", name), wide.view()});
+    tensors.push_back({fmt::format("layers.1.{}.gate.weight", name), narrow.view()});  // kept, and named in the configuration
+  }
+  const std::string folder = WriteModelFolder("odd_names", kConfig, tensors), out = TestPath("odd_out"), stopped = TestPath("odd_stopped");
+  const auto checkpoint = Checkpoint::Open(folder);
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  for (const LinearScheme& scheme : {LinearScheme{"rtn", "compressed-tensors", 4, 32, true}, LinearScheme{"rtn", "gptq", 4, 32, true},
+                                     LinearScheme{"rtn", "awq", 4, 32, false}, LinearScheme{"fp8", "fp8"}, LinearScheme{"llm-int8", "bitsandbytes"},
+                                     LinearScheme{"hqq", "hqq", 4, 32, false}}) {
+    SCOPED_TRACE(scheme.method + " " + scheme.format);
+    for (const std::string& path : {out, stopped}) std::filesystem::remove_all(path);
+    const auto format = MakeLinearFormat(scheme);
+    ASSERT_TRUE(format);
+    const auto plan = PlanFolder(**checkpoint, **format);
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_EQ(plan->tensors.size(), std::size(odd));
+    const auto report = QuantizeFolder(**checkpoint, **format, scheme, *plan, out, {}, runtime_);
+    ASSERT_TRUE(report) << report.error().message;
+    const std::string text = Bytes(out + "/config.json");
+    const auto config = nlohmann::json::parse(text, nullptr, false);
+    ASSERT_TRUE(config.is_object()) << text;
+    const std::string all = config.dump();
+    if (scheme.format == "gptq") {
+      for (const auto& [pattern, what] : config["quantization_config"]["dynamic"].items()) {
+        const std::regex fits(pattern.substr(2));  // after "-:"
+        int modules = 0;
+        for (const char* name : odd) modules += std::regex_search(fmt::format("layers.1.{}.gate", name), fits);
+        EXPECT_EQ(modules, 1) << pattern;
+      }
+      EXPECT_EQ(config["quantization_config"]["dynamic"].size(), std::size(odd));
+    } else {
+      for (const char* name : odd) {
+        const std::string quoted = nlohmann::json(fmt::format("layers.1.{}.gate", name)).dump();
+        EXPECT_NE(all.find(quoted), std::string::npos) << quoted << all;
+      }
+    }
+    int calls = 0;
+    const auto broken = QuantizeFolder(**checkpoint, **format, scheme, *plan, stopped,
+                                       {.progress = [&](const char*, uint64_t, uint64_t) { return calls++ < 7; }}, runtime_);
+    ASSERT_FALSE(broken);
+    const auto resumed = QuantizeFolder(**checkpoint, **format, scheme, *plan, stopped, {.resume = true}, runtime_);
+    ASSERT_TRUE(resumed) << resumed.error().message;
+    EXPECT_GT(resumed->resumed_tensors, 0u);
+    EXPECT_EQ(Bytes(stopped + "/model.safetensors"), Bytes(out + "/model.safetensors"));
+  }
+}
+
+// Two matrices that become one name, or a part of a result that is there already: said by the plan, before any work.
+TEST_F(UnknownFamily, NoNameIsMadeTwice) {
+  const Tensor matrix(DType::kF32, Shape{64, 64}), stack(DType::kF32, Shape{2, 64, 64});
+  const struct {
+    const char *name, *method, *format;
+  } cases[] = {{"layers.0.experts.1.w1.weight", "fp8", "compressed-tensors"}, {"layers.0.wq.weight_scale", "fp8", "compressed-tensors"},
+               {"layers.0.wq.weight_scale_inv", "fp8", "fp8"},                {"layers.0.wq.weight.absmax", "nf4", "bitsandbytes"},
+               {"layers.0.wq.qweight", "rtn", "gptq"},                        {"layers.0.wq.W_q", "hqq", "hqq"}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    const auto checkpoint = Checkpoint::Open(WriteModelFolder("twice", kConfig, {{"layers.0.wq.weight", matrix.view()},
+                                                                                 {"layers.0.experts.w1.weight", stack.view()},
+                                                                                 {c.name, matrix.view()}}));
+    ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+    const auto format = MakeLinearFormat({c.method, c.format, 4, 32, std::string(c.method) != "hqq"});
+    ASSERT_TRUE(format);
+    const auto plan = PlanFolder(**checkpoint, **format);
+    ASSERT_FALSE(plan);
+    for (const char* said : {c.name, "would both be called", "'PATTERN keep'"})
+      EXPECT_NE(plan.error().message.find(said), std::string::npos) << plan.error().message;
   }
 }
 
