@@ -76,7 +76,7 @@ std::string Totals(const FolderPlan& plan) {
     bits += 8.0 * static_cast<double>(t.bytes);
   }
   return fmt::format("{} to {}; {} layers at {:.2f} bits per weight, {} tensors kept", FormatBytes(plan.bytes_before),
-                     FormatBytes(plan.bytes), plan.tensors.size(), bits / weights, plan.kept);
+                     FormatBytes(plan.bytes), plan.tensors.size(), bits / weights, plan.copied.size());
 }
 
 const char* FallbackName(UnitFallback fallback) {
@@ -113,8 +113,14 @@ std::string FromText(const FolderTensor& tensor) {
 
 std::string Table(const FolderRequest& request, const FolderPlan& plan, double seconds) {
   std::string text;
-  for (const std::string& name : plan.kept_matrices) text += fmt::format("{:<50} kept\n", name);
-  for (const auto& [name, why] : plan.passed_over) text += fmt::format("{:<50} kept: {}\n", name, why);
+  std::map<std::string, std::string> reasons(plan.passed_over.begin(), plan.passed_over.end());
+  for (const std::string& name : plan.kept_matrices) reasons[name] = "the recipe";
+  for (const TensorInfo& t : plan.copied) {
+    const auto reason = reasons.extract(t.name);
+    text += fmt::format("{:<50} {}  {} kept{} {:>12}\n", t.name, t.shape.ToString(), Info(t.type).name,
+                        reason ? ": " + reason.mapped() : "", FormatBytes(t.bytes()));
+  }
+  for (const auto& [name, why] : reasons) text += fmt::format("{:<50} kept: {}\n", name, why);  // of stacked experts
   for (const FolderTensor& t : plan.tensors) {
     text += fmt::format("{:<50} [{}, {}]  {} -> {:.2f} bits {:>12}\n", t.name, t.rows, t.columns, FromText(t),
                         t.bits_per_weight(), FormatBytes(t.bytes));
@@ -222,6 +228,12 @@ std::string FolderJson(const FolderRequest& request, const FolderPlan& plan,
       }
     }
     json["tensors"].push_back(std::move(tensor));
+  }
+  json["copied"] = nlohmann::ordered_json::array();
+  for (const TensorInfo& t : plan.copied) {
+    nlohmann::ordered_json shape = nlohmann::ordered_json::array();
+    for (int i = 0; i < t.shape.rank(); ++i) shape.push_back(t.shape[i]);
+    json["copied"].push_back({{"name", t.name}, {"shape", shape}, {"type", Info(t.type).name}, {"bytes", t.bytes()}});
   }
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

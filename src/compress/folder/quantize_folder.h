@@ -40,7 +40,7 @@ struct FolderPlan {
   QuantizedInput input;                                                         // its matrices: those that become plain ones
   std::vector<std::string> kept_matrices;                                       // that could be, by name
   std::vector<std::string> kept_modules;                                        // of those and of routers, for readers to know
-  size_t kept = 0;                                                              // that are copied
+  std::vector<TensorInfo> copied;                                               // that stay as they are, or become plain ones
   double weights = 0;                                                           // of all
   uint64_t bytes_before = 0, bytes = 0, disk_bytes = 0, peak_memory_bytes = 0;  // of all
 };
