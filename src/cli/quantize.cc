@@ -25,6 +25,7 @@
 #include "compress/gguf/gptq_gguf.h"
 #include "compress/gguf/quantize_gguf.h"
 #include "compress/gguf/recipe.h"
+#include "compress/gguf/sensitivity_log.h"
 #include "compress/layerwise/layerwise_time.h"
 #include "compress/work_file.h"
 #include "models/model.h"
@@ -465,6 +466,7 @@ class QuantizeCommand : public Command {
       return UsageError("OUT '" + out_ + "': wanted the name of a new file that ends in .gguf");
     if (fs::equivalent(in_, out_, ignored)) return UsageError("IN and OUT are the same");
     if (fs::is_directory(out_, ignored)) return UsageError(out_ + " is a folder; wanted the name of a new file");
+    if (!sensitivities_.empty()) HONE_RETURN_IF_ERROR(CheckSensitivities());
     if (plan_only_) return {};
     const std::string made = GptqGguf::WorkPath(out_), measured = KeptSensitivities(out_);
     const bool choosing = fs::exists(measured, ignored);
@@ -480,6 +482,20 @@ class QuantizeCommand : public Command {
                         " is there, from a job that did not end; --resume goes on with it, --force starts again");
     }
     return {};
+  }
+
+  // The file stays when OUT is there and its work files are gone.
+  Result<void> CheckSensitivities() const {
+    std::error_code ignored;
+    if (fs::is_symlink(sensitivities_, ignored) && !fs::exists(sensitivities_, ignored))
+      return UsageError("--sensitivities " + sensitivities_ + " is a link to nothing; wanted the name of a file");
+    const auto whole = [&](const std::string& path) { return fs::weakly_canonical(fs::absolute(path), ignored).string(); };
+    const std::string file = whole(sensitivities_), out = whole(out_);
+    if (file == out || (file.starts_with(out + ".") && file.find(".partial", out.size()) != std::string::npos))
+      return UsageError("--sensitivities " + sensitivities_ + " is OUT or a work file of it; wanted a file that stays beside it");
+    if (const fs::path parent = fs::path(file).parent_path(); !fs::is_directory(parent, ignored))
+      return UsageError("--sensitivities " + sensitivities_ + ": there is no folder " + parent.string());
+    return SensitivityLog::Check(sensitivities_);
   }
 
   Result<std::unique_ptr<TensorSource>> OpenSource() {

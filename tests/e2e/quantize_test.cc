@@ -1,6 +1,7 @@
 // hone calibrate and hone quantize as users run them: a killed job goes on to the same bytes, a folder and its GGUF
 // form give the same file, errors have their exit codes, and the built-in model still answers.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -201,6 +202,33 @@ TEST_F(Quantize, FoldersAreWrittenAndPlansWriteNothing) {
   ASSERT_EQ(Hone("quantize" + Quoted(base) + Quoted(out + "/") + "--method rtn --group 32 --json"), 0) << Err();
   EXPECT_EQ(nlohmann::json::parse(Out())["tensors"].size(), 14u);
   EXPECT_TRUE(fs::exists(out + "/model.safetensors") && fs::exists(out + "/config.json"));
+}
+
+// A folder's plan and report say what becomes of every tensor: those that are quantised and those that are copied make up all bytes.
+TEST_F(Quantize, FoldersPlansNameEveryTensor) {
+  const std::string recipe = folder_ + "every_tensor.recipe", out = folder_ + "every_tensor";
+  std::ofstream(recipe) << "model.layers.0.*  keep\n";
+  for (const std::string how : {"--method gptq --chunks 1", "--method nf4", "--method hqq", "--method fp8 --format fp8"}) {
+    for (const bool keeps : {false, true}) {
+      const std::string job = "quantize" + Quoted(builtin_) + Quoted(out) + how + (keeps ? " --recipe" + Quoted(recipe) : "") + " --no-measure --force";
+      ASSERT_EQ(Hone(job + " --plan"), 0) << Err();
+      const std::string table = Out();
+      for (const char* plan : {" --json --plan", " --json"}) {
+        ASSERT_EQ(Hone(job + plan), 0) << Err();
+        const auto report = nlohmann::json::parse(Out());
+        EXPECT_EQ(report["tensors"].size(), keeps ? 49u : 56u) << how;
+        EXPECT_EQ(report["tensors"].size() + report["copied"].size(), 90u) << how;
+        uint64_t bytes = 0;
+        for (const char* list : {"tensors", "copied"}) {
+          for (const auto& tensor : report[list]) {
+            bytes += tensor["bytes"].get<uint64_t>();
+            EXPECT_NE(table.find(tensor["name"].get<std::string>() + " "), std::string::npos) << how << ": " << tensor;
+          }
+        }
+        EXPECT_EQ(bytes, report["bytes"].get<uint64_t>()) << how;
+      }
+    }
+  }
 }
 
 TEST_F(Quantize, MethodsOfTheirOwnAreWrittenRunAndRefusedByName) {
@@ -471,6 +499,21 @@ TEST_F(Quantize, AKilledMeasurementGoesOnToTheSameBytes) {
   EXPECT_EQ(Bytes(file), kept);
   EXPECT_EQ(Bytes(folder_ + "note"), "not such a file\n");
   EXPECT_FALSE(fs::exists(folder_ + "third.gguf"));
+}
+
+// What could not stay, or not be written, is refused before anything is measured; a plan says so too.
+TEST_F(Quantize, SensitivitiesAreKeptWhereTheyStay) {
+  const std::string third = folder_ + "third.gguf";
+  fs::create_symlink(third, folder_ + "link");
+  ASSERT_EQ(mkfifo((folder_ + "pipe").c_str(), 0600), 0);
+  for (const std::string& path : {third, folder_ + "./third.gguf", third + ".partial", third + ".types.partial", third + ".sensitivities.partial",
+                                  folder_ + "link", folder_ + "pipe", folder_, folder_ + "not-there/sensitivities", std::string("/dev/null")}) {
+    for (const char* more : {"", " --plan"}) {
+      EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(third) + "--bits 5 --chunks 2 --sensitivities" + Quoted(path) + more), 2) << path;
+      EXPECT_EQ(std::count(Err().begin(), Err().end(), '\n'), 1) << Err();
+      EXPECT_FALSE(fs::exists(third) || fs::exists(third + ".imatrix.partial")) << path;
+    }
+  }
 }
 
 // A plan measures nothing: it says how much is there and how long the rest will take; with all of it, it says the job's types.

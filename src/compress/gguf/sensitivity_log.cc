@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -22,6 +23,12 @@ namespace hone {
 namespace {
 
 constexpr std::string_view kMagic = "hone sensitivities 1 ";
+constexpr const char* kWanted = "name a new one, or one that hone quantize --sensitivities wrote";
+
+std::string Printable(std::string text) {
+  for (char& c : text) c = c >= ' ' && c <= '~' ? c : '?';
+  return text;
+}
 
 std::string HeadOf(const SensitivityKey& key) {
   return fmt::format("{}model={} text={} importance={} protocol={}", kMagic, key.model, key.text, key.importance, key.protocol);
@@ -54,6 +61,20 @@ std::string SensitivityLog::Checked(const std::string& line) const {
   return fmt::format("{} {:016x}", line, Fingerprint(line, Fingerprint(head_)));
 }
 
+Result<void> SensitivityLog::Check(const std::string& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);  // a pipe would be waited for
+  if (!std::filesystem::exists(status)) return {};
+  if (!std::filesystem::is_regular_file(status)) return UsageError(path + " is no file that can be read and appended to; " + kWanted);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return System(path, "read");
+  std::string first(kMagic.size(), 0);
+  file.read(first.data(), std::ssize(first));
+  first.resize(static_cast<size_t>(file.gcount()));
+  if (kMagic.starts_with(first)) return {};
+  return InvalidInput(fmt::format("{}: no file of sensitivities of this version: it begins with '{}'; {}", path, Printable(first), kWanted));
+}
+
 Result<void> SensitivityLog::Load(const SensitivityKey& key) {
   std::ifstream file(path_, std::ios::binary);
   if (!file) return System(path_, "read");
@@ -61,8 +82,6 @@ Result<void> SensitivityLog::Load(const SensitivityKey& key) {
   std::getline(file, line);
   if (file.eof() && head_.starts_with(line)) return {};  // killed before the first line was whole
   begun_ = true;
-  if (!line.starts_with(kMagic))
-    return InvalidInput(path_ + ": no file of sensitivities; name a new one, or one that hone quantize --sensitivities wrote");
   if (line != head_) {
     const std::pair<std::string, const char*> parts[] = {{"model=" + key.model, "another model"},
                                                          {"text=" + key.text, "another calibration text (--calibration, --chunk, --chunks)"},
@@ -88,15 +107,17 @@ Result<void> SensitivityLog::Load(const SensitivityKey& key) {
 }
 
 Result<std::unique_ptr<SensitivityLog>> SensitivityLog::Read(const std::string& path, const SensitivityKey& key) {
+  HONE_RETURN_IF_ERROR(Check(path));
   std::unique_ptr<SensitivityLog> log(new SensitivityLog(path, HeadOf(key)));
   HONE_RETURN_IF_ERROR(log->Load(key));
   return log;
 }
 
 Result<std::unique_ptr<SensitivityLog>> SensitivityLog::Open(const std::string& path, const SensitivityKey& key) {
+  HONE_RETURN_IF_ERROR(Check(path));
   std::unique_ptr<SensitivityLog> log(new SensitivityLog(path, HeadOf(key)));
   log->fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (log->fd_ < 0) return System(path, "create");
+  if (log->fd_ < 0) return System(path, "open for writing");
   flock(log->fd_, LOCK_EX);  // while it is begun
   HONE_RETURN_IF_ERROR(log->Load(key));
   if (!log->begun_ && ftruncate(log->fd_, 0) != 0) return System(path, "truncate");

@@ -25,6 +25,8 @@ struct SensitivityKey {
 
 class SensitivityLog {
  public:
+  // Before any work: whether it is not there yet, or begins as such a file does.
+  static Result<void> Check(const std::string& path);
   // Makes the file where it is not there. Errors: a file of something else, or of another key.
   static Result<std::unique_ptr<SensitivityLog>> Open(const std::string& path, const SensitivityKey& key);
   // Only looks: nothing is made or changed, Add is not to be called.

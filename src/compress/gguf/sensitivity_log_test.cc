@@ -3,6 +3,7 @@
 #include "compress/gguf/sensitivity_log.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -68,6 +69,18 @@ TEST_F(SensitivityLogTest, OtherJobsAreNamed) {
     const auto opened = SensitivityLog::Open(path_, kKey);
     ASSERT_FALSE(opened) << bytes;
     EXPECT_EQ(Bytes(path_), bytes);  // somebody else's file stays as it is
+  }
+  // What is no regular file is refused, not waited for, filled or emptied.
+  const std::string pipe = path_ + "-pipe", link = path_ + "-link";
+  for (const std::string& path : {pipe, link}) std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink(pipe, link);
+  for (const std::string& special : {pipe, link, std::filesystem::path(path_).parent_path().string(), std::string("/dev/null"), std::string("/dev/zero")}) {
+    for (const auto& opened : {SensitivityLog::Open(special, kKey), SensitivityLog::Read(special, kKey)}) {
+      ASSERT_FALSE(opened) << special;
+      EXPECT_EQ(opened.error().code, ErrorCode::kUsage) << special;
+      EXPECT_NE(opened.error().message.find("name a new one"), std::string::npos) << opened.error().message;
+    }
   }
   EXPECT_FALSE(SensitivityLog::Read(path_ + "-not-there", kKey));
   EXPECT_FALSE(std::filesystem::exists(path_ + "-not-there"));
