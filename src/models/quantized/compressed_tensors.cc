@@ -77,7 +77,8 @@ class PackedIntegers final : public IntegerMatrix {
       tensors_.push_back(index);
       // -1 everywhere: made without an order, never filled in.
       const int32_t* first = index->view.as<int32_t>();
-      const bool unset = index->view.type == DType::kI32 && index->view.shape.elements() > 0 && *first == -1;
+      const bool unset = index->view.type == DType::kI32 && index->view.shape == Shape{columns_} &&
+                         std::all_of(first, first + columns_, [](int32_t group) { return group == -1; });
       if (!unset) {
         HONE_TRY(group_of, ReadGroupIndex(*index, columns_, columns_ / group_count, group_count).Context(where_));
       }

@@ -272,6 +272,13 @@ TEST_F(QuantizedFolderTest, DamagedCompressedTensorsIsNamed) {
   EXPECT_SAYS(ErrorOf(Packed(4), folder), "column 0 is of group 9");
   folder["m.weight_g_idx"].element = [](int64_t) { return 0xffffffffu; };  // never filled in
   EXPECT_EQ(ErrorOf(Packed(4), folder), "read");
+  for (const int64_t filled : {1, 40, 63}) {  // filled in somewhere: an order, and a damaged one
+    folder["m.weight_g_idx"].element = [filled](int64_t i) { return i == filled ? 0u : 0xffffffffu; };
+    EXPECT_SAYS(ErrorOf(Packed(4), folder), "column 0 is of group -1");
+  }
+  folder["m.weight_g_idx"] = {DType::kI32, Shape{kColumns - 1}, [](int64_t) { return 0xffffffffu; }};
+  EXPECT_SAYS(ErrorOf(Packed(4), folder), "wanted I32 [64]");
+  folder.erase("m.weight_g_idx");
   folder["m.weight_scale"].shape = Shape{kRows, 3};
   EXPECT_SAYS(ErrorOf(Packed(4), folder), "its groups do not divide 64 columns");
   folder.erase("m.weight_scale");
