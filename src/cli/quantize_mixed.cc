@@ -126,7 +126,9 @@ class Chooser {
       Note("types were chosen by errors of outputs: measuring each matrix would take too long for this model");
       return {};
     }
-    HONE_TRY(const auto log, OpenLog(options));
+    auto opened = OpenLog(options);
+    if (!opened && !request_.resume && !request_.plan) RemoveMixedTypes(request_.out);  // nothing is measured that could go on
+    HONE_TRY(const auto log, std::move(opened));
     options.log = log.get();
     const size_t known = log != nullptr ? log->groups() : 0;
     if (request_.plan && known < plan.groups.size()) {

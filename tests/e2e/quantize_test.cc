@@ -498,7 +498,7 @@ TEST_F(Quantize, AKilledMeasurementGoesOnToTheSameBytes) {
   EXPECT_EQ(Hone("quantize" + Quoted(builtin_) + Quoted(folder_ + "third.gguf") + "--bits 5 --chunks 2 --sensitivities" + Quoted(folder_ + "note")), 3);
   EXPECT_EQ(Bytes(file), kept);
   EXPECT_EQ(Bytes(folder_ + "note"), "not such a file\n");
-  EXPECT_FALSE(fs::exists(folder_ + "third.gguf"));
+  for (const auto& entry : fs::directory_iterator(folder_)) EXPECT_FALSE(entry.path().filename().string().starts_with("third")) << entry.path();
 }
 
 // What could not stay, or not be written, is refused before anything is measured; a plan says so too.
