@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
-#include <string_view>
 
 #include "compress/layerwise/layer_quantizer.h"
 #include "models/family.h"
@@ -15,10 +14,8 @@
 namespace hone {
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
-constexpr int64_t kFewest = 16;  // rows and columns of a matrix worth the while
 
-std::string WithoutWeight(std::string_view name) { return std::string(name.substr(0, name.size() - kWeight.size())); }
+std::string WithoutWeight(std::string_view name) { return std::string(name.substr(0, name.size() - kWeightSuffix.size())); }
 
 bool Has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 bool HasAny(std::string_view text, std::initializer_list<std::string_view> parts) {
@@ -85,7 +82,7 @@ void AddExperts(const NamedTensor& tensor, FolderLinears* found) {
   const size_t at = module.find("experts.") + std::string_view("experts.").size();
   for (int64_t e = 0; e < tensor.view.shape[0]; ++e) {
     const std::string name = fmt::format("{}{}.{}", module.substr(0, at), e, module.substr(at));
-    found->linears.push_back({name + std::string(kWeight), tensor.name, InputOf(name), tensor.view.Slice(e)});
+    found->linears.push_back({name + std::string(kWeightSuffix), tensor.name, InputOf(name), tensor.view.Slice(e)});
   }
 }
 
@@ -94,7 +91,7 @@ FolderLinears ByNames(const Checkpoint& checkpoint, std::string not_run) {
   std::set<int64_t> vocab;
   bool conv1d = false;  // GPT-2's layers lie [in, out]; the one that widens tells
   for (const NamedTensor& tensor : checkpoint.tensors()) {
-    if (!tensor.name.ends_with(kWeight) || tensor.view.shape.rank() != 2) continue;
+    if (!tensor.name.ends_with(kWeightSuffix) || tensor.view.shape.rank() != 2) continue;
     const std::string last = Parts(WithoutWeight(tensor.name)).back();
     if (IsAny(last, {"embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in"})) vocab.insert(tensor.view.shape[0]);
     conv1d = conv1d || (last == "c_fc" && tensor.view.shape[0] < tensor.view.shape[1]);
@@ -102,7 +99,7 @@ FolderLinears ByNames(const Checkpoint& checkpoint, std::string not_run) {
   for (const NamedTensor& tensor : checkpoint.tensors()) {
     const int rank = tensor.view.shape.rank();
     if (rank < 2) continue;
-    if (!tensor.name.ends_with(kWeight)) {
+    if (!tensor.name.ends_with(kWeightSuffix)) {
       found.passed_over.emplace_back(tensor.name, rank == 3 && Has(tensor.name, "experts")
                                                       ? "experts in one tensor that does not say which of its sides is the input"
                                                       : "no linear layer by its name");
@@ -150,11 +147,11 @@ Result<FolderLinears> FindFolderLinears(const Checkpoint& checkpoint) {
   }
   for (const Weight& weight : map.weights()) {
     const bool linear = weight.view.shape.rank() == 2 && weight.name != "token_embd.weight" && weight.name != "output.weight";
-    if (linear && weight.file_name.ends_with(kWeight) && names.count(weight.file_name) == 0)
+    if (linear && weight.file_name.ends_with(kWeightSuffix) && names.count(weight.file_name) == 0)
       found.kept_modules.push_back(WithoutWeight(weight.file_name));
   }
   for (const std::string& name : map.unused()) {  // a tower for images, layers for several tokens ahead
-    if (name.ends_with(kWeight) && checkpoint.FindTensor(name)->view.shape.rank() == 2) found.kept_modules.push_back(WithoutWeight(name));
+    if (name.ends_with(kWeightSuffix) && checkpoint.FindTensor(name)->view.shape.rank() == 2) found.kept_modules.push_back(WithoutWeight(name));
   }
   return found;
 }

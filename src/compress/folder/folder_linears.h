@@ -6,12 +6,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "formats/checkpoint.h"
 
 namespace hone {
+
+inline constexpr std::string_view kWeightSuffix = ".weight";  // of the name of a linear layer's matrix
 
 struct FolderLinear {
   std::string name;    // NAME.weight

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "compress/folder/folder_linears.h"
 #include "compress/folder/kept_modules.h"
 #include "compress/folder/quantized_input.h"
 #include "models/family.h"
@@ -17,8 +18,6 @@
 
 namespace hone {
 namespace {
-
-constexpr std::string_view kWeight = ".weight";
 
 const IntegerMatrix* Integers(const QuantizedMatrix& matrix) { return dynamic_cast<const IntegerMatrix*>(&matrix); }
 
@@ -59,7 +58,7 @@ Result<void> FolderRewrite::FindMatrices() {
   std::set<std::string> seen;
   for (const Weight& weight : map_.weights()) {
     if (weight.view.shape.rank() != 2 || weight.name == "token_embd.weight" || !seen.insert(weight.file_name).second) continue;
-    const std::string module = weight.file_name.substr(0, weight.file_name.size() - kWeight.size());
+    const std::string module = weight.file_name.substr(0, weight.file_name.size() - kWeightSuffix.size());
     if (weight.quantized == nullptr) {
       kept_.push_back(module);
       continue;
@@ -76,7 +75,7 @@ Result<void> FolderRewrite::FindMatrices() {
 Result<void> FolderRewrite::PlanPlain() {
   for (size_t i = 0; i < matrices_.size(); ++i) {
     Matrix& matrix = matrices_[i];
-    matrix.outputs = {{matrix.module + std::string(kWeight), plain_, Shape{matrix.from->rows(), matrix.from->columns()}}};
+    matrix.outputs = {{matrix.module + std::string(kWeightSuffix), plain_, Shape{matrix.from->rows(), matrix.from->columns()}}};
     where_[matrix.outputs[0].name] = {i, 0};
     tensors_.push_back(matrix.outputs[0]);
   }
