@@ -14,6 +14,7 @@
 namespace hone {
 namespace {
 
+constexpr int64_t kFewest = 16;  // rows and columns of a matrix worth the while
 
 std::string WithoutWeight(std::string_view name) { return std::string(name.substr(0, name.size() - kWeightSuffix.size())); }
 
